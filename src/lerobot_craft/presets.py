@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The known methods as settings of one object: a comparison between them changes nothing else.
+
+Holds no code of any method. Weight interpolation is not a gradient and has a command of its own.
+"""
+
+from typing import Any, NamedTuple
+
+from lerobot_craft.config import ConstraintConfig
+from lerobot_craft.errors import SettingsError
+
+
+class Preset(NamedTuple):
+    """One method.
+
+    Attributes:
+        retention_mode: What is retained; None where nothing is.
+        settings: What differs from the defaults of `ConstraintConfig`.
+        source: Where the method is from.
+    """
+
+    retention_mode: str | None
+    settings: dict[str, Any]
+    source: str
+
+
+_EVERY_STEP: dict[str, Any] = {"retention_freq": 1, "epsilon_schedule": "constant"}
+_FIXED: dict[str, Any] = {**_EVERY_STEP, "lambda_controller": "fixed", "use_grad_projection": False}
+
+PRESETS: dict[str, Preset] = {
+    "craft": Preset(
+        "action",
+        {
+            **_EVERY_STEP,
+            "lambda_controller": "pi",
+            "lambda_lr": 1.0,
+            "lambda_kp": 10.0,
+            "lambda_max": 100.0,
+            "violation_ema": 0.9,
+            "epsilon_start": 0.01,
+            "epsilon_units": "relative",
+            "max_retention_ratio": 4.0,
+        },
+        "this package",
+    ),
+    "seed": Preset(
+        "hidden", {"projection": "always"}, "CRaFT as first specified; kept for comparison, it does not retain"
+    ),
+    "er": Preset("replay", {**_FIXED, "initial_lambda": 1.0}, "experience replay, Rolnick et al. 2019"),
+    "lwf": Preset("action", {**_FIXED, "initial_lambda": 1.0}, "learning without forgetting, Li & Hoiem 2016"),
+    "agem": Preset(
+        "replay",
+        {
+            **_EVERY_STEP,
+            "lambda_controller": "fixed",
+            "initial_lambda": 0.0,
+            "projection": "always",
+            "conflict_threshold": 0.0,
+        },
+        "A-GEM, Chaudhry et al. 2019",
+    ),
+    "ewc": Preset("ewc", {**_FIXED, "initial_lambda": 1000.0, "lambda_max": 1000.0}, "Kirkpatrick et al. 2017"),
+    "l2sp": Preset("l2sp", {**_FIXED, "initial_lambda": 0.1}, "L2-SP, Li et al. 2018"),
+    "plain": Preset(None, {**_FIXED, "initial_lambda": 0.0}, "fine-tuning without retention"),
+}
+
+
+def preset(name: str, **changes: Any) -> ConstraintConfig:  # noqa: ANN401 -- settings are of several types
+    """Return the settings of a known method.
+
+    >>> preset("er", initial_lambda=2.0).lambda_controller
+    'fixed'
+
+    Args:
+        name: A key of `PRESETS`.
+        **changes: Settings that override the preset's.
+
+    Raises:
+        SettingsError: If the name is unknown or a setting cannot work.
+    """
+    return ConstraintConfig(**{**find_preset(name).settings, **changes})
+
+
+def find_preset(name: str) -> Preset:
+    """Return the preset of this name.
+
+    Raises:
+        SettingsError: If there is none.
+    """
+    if name not in PRESETS:
+        raise SettingsError([f"`preset={name}` is unknown: expected one of {', '.join(PRESETS)}."])
+    return PRESETS[name]
+
+
+def presets_table() -> str:
+    """Return the presets as a Markdown table; the documentation prints exactly this."""
+    rows = ["| preset | what is retained | settings that differ from the defaults | source |", "|---|---|---|---|"]
+    for name, entry in PRESETS.items():
+        settings = ", ".join(f"`{key}={value}`" for key, value in entry.settings.items())
+        rows.append(f"| `{name}` | {entry.retention_mode or 'nothing'} | {settings} | {entry.source} |")
+    return "\n".join(rows) + "\n"
