@@ -27,3 +27,11 @@ class RetentionError(CraftError):
 
 class StateError(CraftError):
     """A saved state does not fit the object it is loaded into."""
+
+
+class UsageError(CraftError):
+    """The command as typed cannot work; the message says what to type instead."""
+
+
+class RunError(CraftError):
+    """A run that began could not go on; the message says what is left on disk."""
