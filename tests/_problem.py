@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """A small problem for training tests: a LeRobotDataset of states and an ACT policy trained on another one; no images."""
 
-import os
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import torch
 
-os.environ.setdefault("HF_HUB_OFFLINE", "1")
 STATE, ACTION = 6, 3
 
 
@@ -101,3 +100,44 @@ def make_teacher(folder: Path, data: Path, *, steps: int = 30) -> Path:
     pre.save_pretrained(folder)
     post.save_pretrained(folder)
     return folder
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Where the parts of the problem are.
+
+    Attributes:
+        old: Dataset the teacher learned from.
+        new: Dataset to learn: shifted by 2, and its last dimension moves.
+        teacher: Checkpoint of the teacher.
+    """
+
+    old: Path
+    new: Path
+    teacher: Path
+
+    def flags(self, output: Path, **changes: object) -> list[str]:
+        """Return the flags of a short run into `output`; `changes` add to them or replace them."""
+        settings: dict[str, object] = {
+            "dataset.repo_id": "craft/small",
+            "dataset.root": self.new,
+            "policy.path": self.teacher,
+            "output_dir": output,
+            "steps": 20,
+            "batch_size": 8,
+            "env_eval_freq": 0,
+            "log_freq": 5,
+            "num_workers": 0,
+            "save_freq": 10,
+        }
+        named = {name.replace("__", "."): value for name, value in changes.items()}
+        return [f"--{name}={value}" for name, value in {**settings, **named}.items()]
+
+
+def make_problem(root: Path) -> Problem:
+    """Make both datasets and the teacher."""
+    problem = Problem(root / "old", root / "new", root / "teacher")
+    make_dataset(problem.old, seed=1)
+    make_dataset(problem.new, seed=2, shift=2.0, gripper=True)
+    make_teacher(problem.teacher, problem.old)
+    return problem
