@@ -121,6 +121,7 @@ class Problem:
         settings: dict[str, object] = {
             "dataset.repo_id": "craft/small",
             "dataset.root": self.new,
+            "dataset.video_backend": "pyav",
             "policy.path": self.teacher,
             "output_dir": output,
             "steps": 20,

@@ -39,7 +39,7 @@ BEST_CARD = "best.json"
 def save(
     run: Run,
     constraint: RetentionConstraint | None,
-    history: list[dict[str, Any]],
+    log: dict[str, Any],
     teacher: str | None,
     retention: Retention | None,
 ) -> Path:
@@ -48,7 +48,7 @@ def save(
     Args:
         run: The run.
         constraint: Its state is saved; None where nothing is retained.
-        history: The rows of the log so far.
+        log: State of the run's log.
         teacher: The policy the run started from.
         retention: Its reference is saved; None where nothing is retained.
 
@@ -83,7 +83,7 @@ def save(
         )
         if run.craft.enabled:
             write_craft_settings(partial / _compat.PRETRAINED_MODEL_DIR, run.craft, teacher)
-            _write_state(partial / _compat.TRAINING_STATE_DIR, run, constraint, history, retention)
+            _write_state(partial / _compat.TRAINING_STATE_DIR, run, constraint, log, retention)
         _flush(partial)
         _put_in_place(partial, final)
         _point(final.parent / _compat.LAST_CHECKPOINT_LINK, final.name)
@@ -98,11 +98,11 @@ def _write_state(
     folder: Path,
     run: Run,
     constraint: RetentionConstraint | None,
-    history: list[dict[str, Any]],
+    log: dict[str, Any],
     retention: Retention | None,
 ) -> None:
     saved = None if constraint is None else constraint.state_dict()
-    (folder / STATE_NAME).write_text(json.dumps({"step": run.step, "constraint": saved, "history": history}))
+    (folder / STATE_NAME).write_text(json.dumps({"step": run.step, "constraint": saved, "log": log}))
     if retention is None or retention.reference is None:
         return
     # As large as the trained weights and the same in every checkpoint of a run: written once, then linked.
@@ -122,8 +122,8 @@ def load_reference(run: Run) -> dict[str, Tensor] | None:
     return load_file(path, device=str(run.accelerator.device)) if path.is_file() else None
 
 
-def load(run: Run, constraint: RetentionConstraint | None) -> list[dict[str, Any]]:
-    """Put the constraint where the checkpoint of a resumed run left it; return the log's rows up to there.
+def load(run: Run, constraint: RetentionConstraint | None) -> dict[str, Any]:
+    """Put the constraint where the checkpoint of a resumed run left it; return the state of its log.
 
     Raises:
         StateError: If the checkpoint holds no such state, or one that does not fit.
@@ -143,8 +143,8 @@ def load(run: Run, constraint: RetentionConstraint | None) -> list[dict[str, Any
         )
     if constraint is not None:
         constraint.load_state_dict(state["constraint"])
-    history: list[dict[str, Any]] = state["history"]
-    return history
+    log: dict[str, Any] = state["log"]
+    return log
 
 
 def keep_if_best(checkpoint: Path, card: dict[str, Any]) -> bool:

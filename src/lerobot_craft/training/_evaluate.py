@@ -38,7 +38,7 @@ def held_out_loss(run: Run, log: RunLog) -> float:
     run.policy.train()
     if run.is_main:
         logger.info("step %d: eval_loss=%.4f", run.step, value)
-        log.event({"eval_loss": value}, "eval")
+        log.event("held_out", {"eval_loss": value})
     return value
 
 
@@ -89,6 +89,6 @@ def _log_rollouts(run: Run, log: RunLog, info: dict[str, Any]) -> None:
     tracker.eval_s = overall.pop("eval_s")
     tracker.avg_sum_reward = overall.pop("avg_sum_reward")
     tracker.pc_success = overall.pop("pc_success")
-    log.event(tracker.to_dict(), "eval")
+    log.event("rollouts", tracker.to_dict())
     if overall.get("video_paths"):
         log.video(overall["video_paths"][0])

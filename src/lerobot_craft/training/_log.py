@@ -24,6 +24,8 @@ logger = logging.getLogger(__name__)
 METRICS_NAME = "metrics.jsonl"
 # What differs between two runs of the same settings, and so is left out of the saved history.
 TIMINGS = ("update_s", "dataloading_s", "samples_per_s", "gpu_mem_gb")
+# What only a step with retention can measure.
+GRADIENT_STATISTICS = ("dot", "cosine", "task_norm", "retention_norm", "conflict", "bounded")
 
 
 class RunLog:
@@ -42,9 +44,23 @@ class RunLog:
         self.tracker = _make_tracker(run)
         self._retention: dict[str, float] = {}
 
-    def resume(self, history: list[dict[str, Any]]) -> None:
-        """Go on after `history`, and forget what `metrics.jsonl` holds from steps after the checkpoint."""
-        self.history = history
+    def state_dict(self) -> dict[str, Any]:
+        """Return what a resumed run needs so that its lines are those of a run without interruption."""
+        kept = {name: meter for name, meter in self.tracker.metrics.items() if name not in TIMINGS}
+        meters = {name: [m.val, m.avg, m.sum, m.count] for name, m in kept.items()}
+        return {"history": self.history, "statistics": _without_nan(self._retention), "meters": meters}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from what `state_dict` returned, and forget what `metrics.jsonl` holds from steps after it."""
+        self.history = state["history"]
+        self._retention = {name: math.nan if value is None else value for name, value in state["statistics"].items()}
+        self.tracker.update_metrics(dict.fromkeys(state["meters"], 0.0))
+        for name, (val, avg, total, count) in state["meters"].items():
+            meter = self.tracker.metrics[name]
+            meter.val, meter.avg, meter.sum, meter.count = val, avg, total, count
+        self._forget_after_checkpoint()
+
+    def _forget_after_checkpoint(self) -> None:
         if not self._run.is_main or not self._path.is_file():
             return
         lines = self._path.read_text().splitlines()
@@ -93,11 +109,11 @@ class RunLog:
             self.send(self._with_weighting({name: value for name, value in row.items() if value is not None}))
         tracker.reset_averages()
 
-    def event(self, row: dict[str, Any], mode: str) -> None:
+    def event(self, name: str, row: dict[str, Any], mode: str = "eval") -> None:
         """Record something that is no step, an evaluation for instance; for the main process."""
-        numbers = {name: value for name, value in row.items() if isinstance(value, int | float | str)}
-        self._append(_without_nan({"step": self._run.step, "event": mode, **numbers}))
-        self.send(row, mode)
+        numbers = {key: value for key, value in row.items() if isinstance(value, int | float | str)}
+        self._append(_without_nan({"step": self._run.step, "event": name, **numbers}))
+        self.send(numbers, mode)
 
     def send(self, row: dict[str, Any], mode: str = "train") -> None:
         """Send a row to the loggers that were asked for."""
@@ -124,10 +140,11 @@ class RunLog:
     def _present_retention(self, result: StepResult) -> dict[str, float]:
         if result.report is None:
             return {}
-        if result.report.retained:
+        if result.report.retained and self._retention:
             return self._retention
-        # Between retention steps λ and the loss are those of the last one, and ε has moved on.
-        return {**self._retention, "epsilon": float(result.report.epsilon), "retained": 0.0}
+        # Between retention steps λ and ε are read anew, and the gradients' statistics are those of the last one.
+        fresh = result.report.floats()
+        return {**fresh, **{name: self._retention[name] for name in GRADIENT_STATISTICS if name in self._retention}}
 
     def _with_weighting(self, row: dict[str, Any]) -> dict[str, Any]:
         if self._run.sample_weighter is None:

@@ -141,13 +141,13 @@ class Loop:
         run = self.run
         if run.is_main:
             logger.info("Checkpoint policy after step %d", run.step)
-        folder = _checkpoint.save(run, self.constraint, self.log.history, self.teacher, self.retention)
+        folder = _checkpoint.save(run, self.constraint, self.log.state_dict(), self.teacher, self.retention)
         self._saved_at = run.step
         verdict = self._judge(task_loss)
         if run.is_main:
             if verdict is not None:
                 _checkpoint.keep_if_best(folder, verdict)
-                self.log.event({f"craft/{name}": value for name, value in verdict.items()}, "train")
+                self.log.event("checkpoint", {f"craft/{name}": value for name, value in verdict.items()}, "train")
             if run.cfg.save_checkpoint_to_hub:
                 _compat.push_checkpoint_to_hub(folder, run.cfg.policy.repo_id, private=run.cfg.policy.private)
             self.log.checkpoint(folder)

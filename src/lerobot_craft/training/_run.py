@@ -74,7 +74,7 @@ def _make_loop(run: Run) -> Loop:
         constraint = RetentionConstraint(run.model, retention.term, run.craft, total_steps=run.cfg.steps)
     log = RunLog(run)
     if run.cfg.resume and run.craft.enabled:
-        log.resume(_checkpoint.load(run, constraint))
+        log.load_state_dict(_checkpoint.load(run, constraint))
     env_processors: tuple[Any, Any] | None = None
     if run.cfg.env is not None and run.is_main:
         env_processors = _compat.make_env_pre_post_processors(env_cfg=run.cfg.env, policy_cfg=run.cfg.policy)
