@@ -22,7 +22,11 @@ ACTION_DIM = 3
 CAMERAS = ("observation.images.front", "observation.images.wrist")
 TASKS = ("push the red block", "lift the blue cup slowly")
 
-_IMAGE = {"dtype": "image", "shape": (IMAGE_SIZE, IMAGE_SIZE, 3), "names": ["height", "width", "channels"]}
+_IMAGE: dict[str, object] = {
+    "dtype": "image",
+    "shape": (IMAGE_SIZE, IMAGE_SIZE, 3),
+    "names": ["height", "width", "channels"],
+}
 FEATURES: dict[str, dict[str, object]] = {
     "observation.state": {"dtype": "float32", "shape": (STATE_DIM,), "names": ["x", "y", "z", "grip"]},
     "action": {"dtype": "float32", "shape": (ACTION_DIM,), "names": ["dx", "dy", "grip"]},

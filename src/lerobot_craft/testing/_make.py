@@ -67,9 +67,9 @@ def make_tiny(policy_type: str, directory: str | Path) -> TinyPaths:
 
 
 def load_frames(config: Any, data: Path) -> dict[str, Any]:  # noqa: ANN401 - any policy config
-    """Every frame of the dataset as one batch, with the time steps `config` asks for, not yet preprocessed."""
-    plain = LeRobotDataset(REPO_ID, root=data)
-    dataset = LeRobotDataset(REPO_ID, root=data, delta_timestamps=resolve_delta_timestamps(config, plain.meta))
+    """Every frame of the dataset as one batch, with the time steps `config` asks for, not preprocessed."""
+    steps = resolve_delta_timestamps(config, LeRobotDataset(REPO_ID, root=data).meta)
+    dataset = LeRobotDataset(REPO_ID, root=data, delta_timestamps=steps)
     loader = torch.utils.data.DataLoader(dataset, batch_size=len(dataset), shuffle=False)
     batch: dict[str, Any] = next(iter(loader))
     return batch

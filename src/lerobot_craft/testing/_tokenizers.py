@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lerobot_craft.testing._dataset import IMAGE_SIZE, TASKS
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
 from transformers import PreTrainedTokenizerFast
+
+from lerobot_craft.testing._dataset import IMAGE_SIZE, TASKS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -28,11 +29,25 @@ SMOLVLM_SPECIAL = {
 }
 # "|" ends an action and "Action :" opens one in pi0_fast; numbers are the discretised state of pi05.
 PUNCTUATION = ("|", ":", ",", ";", ";\n", ".", "-")
-WORDS = ("Task", "State", "Action", "the", "a", "pick", "place", "open", "close", "up", "down", "left", "right")
+WORDS = (
+    "Task",
+    "State",
+    "Action",
+    "the",
+    "a",
+    "pick",
+    "place",
+    "open",
+    "close",
+    "up",
+    "down",
+    "left",
+    "right",
+)
 
 
 def make_text_tokenizer(directory: Path) -> None:
-    """Write a word-level tokenizer in PaliGemma's manner: all 512 ids are real tokens, the last ones spare."""
+    """Write a word-level tokenizer in PaliGemma's manner: every id is a token, the last ones spare."""
     _word_level({}).save_pretrained(directory)
 
 

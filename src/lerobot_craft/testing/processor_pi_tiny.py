@@ -57,10 +57,11 @@ def make_pi0_tiny_pre_post_processors(
     steps = make_default_policy_processor_steps(config, dataset_stats)
     relative, absolute = _relative(config)
     before = [steps.rename_observations, steps.add_batch_dim, Pi0NewLineProcessor(), _text(config)]
-    return make_policy_processor_pipelines(
+    pipelines: tuple[Any, Any] = make_policy_processor_pipelines(
         input_steps=[*before, steps.to_device, relative, steps.normalize],
         output_steps=[steps.unnormalize, absolute, steps.to_cpu],
     )
+    return pipelines
 
 
 def make_pi05_tiny_pre_post_processors(
@@ -71,10 +72,11 @@ def make_pi05_tiny_pre_post_processors(
     relative, absolute = _relative(config)
     before = [steps.rename_observations, steps.add_batch_dim, relative, steps.normalize]
     prompt = Pi05PrepareStateTokenizerProcessorStep(max_state_dim=config.max_state_dim)
-    return make_policy_processor_pipelines(
+    pipelines: tuple[Any, Any] = make_policy_processor_pipelines(
         input_steps=[*before, prompt, _text(config), steps.to_device],
         output_steps=[steps.unnormalize, absolute, steps.to_cpu],
     )
+    return pipelines
 
 
 def make_pi0_fast_tiny_pre_post_processors(
@@ -91,10 +93,11 @@ def make_pi0_fast_tiny_pre_post_processors(
         fast_skip_tokens=config.fast_skip_tokens,
         paligemma_tokenizer_name=config.text_tokenizer_name,
     )
-    return make_policy_processor_pipelines(
+    pipelines: tuple[Any, Any] = make_policy_processor_pipelines(
         input_steps=[*before, prompt, _text(config), actions, steps.to_device],
         output_steps=[steps.unnormalize, absolute, steps.to_cpu],
     )
+    return pipelines
 
 
 def _text(config: Any) -> TokenizerProcessorStep:  # noqa: ANN401 - any of three configs
