@@ -8,6 +8,7 @@ what one rank with batches of 16 sees. A cache smaller than a batch repeats its 
 """
 
 import hashlib
+import math
 from collections import deque
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -55,18 +56,13 @@ class AnchorBatches:
         self.seed = seed
         self.world_size = world_size
         self.cycle = cycle
-        self._rank = rank
+        self.rank = rank
         chosen = range(len(source)) if indices is None else indices
         self.indices = np.asarray(checked_indices(chosen, len(source)), dtype=np.int64)
         self._consumed = 0
         self._prefetch = prefetch
         self._waiting: deque[Future[AnchorBatch]] = deque()
         self._executor: ThreadPoolExecutor | None = None
-
-    @property
-    def step(self) -> int:
-        """How many batches were taken, as a fraction of this batch size where another came before."""
-        return self._consumed // self._global_batch
 
     @property
     def position(self) -> int:
@@ -79,13 +75,22 @@ class AnchorBatches:
         return self._consumed // len(self.indices)
 
     @property
-    def _global_batch(self) -> int:
+    def global_batch(self) -> int:
+        """How many anchors all ranks take together in one step."""
         return self.batch_size * self.world_size
+
+    @property
+    def period(self) -> int | None:
+        """After how many steps the same batches come again; None without a cycle."""
+        if self.cycle is None:
+            return None
+        row = self.cycle * len(self.indices)
+        return row // math.gcd(row, self.global_batch)
 
     def indices_at(self, position: int) -> list[int]:
         """Return the anchors this rank gets in the batch that begins at a position of the endless order."""
         count = len(self.indices)
-        first = position + self._rank * self.batch_size
+        first = position + self.rank * self.batch_size
         chosen: list[int] = []
         while len(chosen) < self.batch_size:
             epoch, offset = divmod(first + len(chosen), count)
@@ -102,11 +107,12 @@ class AnchorBatches:
         return self
 
     def __next__(self) -> AnchorBatch:
-        batch = self._load(self._consumed) if self._prefetch == 0 else self._next_prefetched()
-        self._consumed += self._global_batch
+        batch = self.batch_at(self._consumed) if self._prefetch == 0 else self._next_prefetched()
+        self._consumed += self.global_batch
         return batch
 
-    def _load(self, position: int) -> AnchorBatch:
+    def batch_at(self, position: int) -> AnchorBatch:
+        """Return the batch that begins at a position of the endless order, without going there."""
         return self.source.batch(self.indices_at(position))
 
     def _next_prefetched(self) -> AnchorBatch:
@@ -114,8 +120,8 @@ class AnchorBatches:
             self._executor = ThreadPoolExecutor(1, thread_name_prefix="anchor-prefetch")
         # One more than asked for, because the first of them is what this call returns.
         while len(self._waiting) <= self._prefetch:
-            ahead = self._consumed + len(self._waiting) * self._global_batch
-            self._waiting.append(self._executor.submit(self._load, ahead))
+            ahead = self._consumed + len(self._waiting) * self.global_batch
+            self._waiting.append(self._executor.submit(self.batch_at, ahead))
         try:
             return self._waiting.popleft().result()
         except BaseException:
