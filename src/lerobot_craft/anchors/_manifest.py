@@ -172,9 +172,10 @@ def inside(root: Path, name: str) -> Path:
     Raises:
         CacheError: The name leaves the folder, directly or through a symbolic link.
     """
+    plain = name not in ("", ".", "..") and not set(name) & set("/\\\0")
     # resolve() follows links, so a link that points out of the folder is seen as what it points to.
-    path = (root / name).resolve()
-    if path.parent != root.resolve() or path.name != name:
+    path = (root / name).resolve() if plain else root
+    if not plain or path.parent != root.resolve() or path.name != name:
         raise CacheError(
             f"the manifest in `{root}` got the file {name!r}, expected a file in that folder "
             f"(no other folder, no symbolic link). Do not use this cache."

@@ -134,7 +134,7 @@ class OwnLossRetention:
         if self._batches.position != 0:
             raise CraftError(
                 f"`reference()` was first called at anchor {self._batches.position}, expected before the "
-                f"first step, while the student still is the teacher. Call it then, or load a state that holds it."
+                f"first step, while the student still is the teacher. Call it then, or load a state with it."
             )
         partner = self._partners()
         steps = self._batches.period or self._reference_batches
@@ -173,10 +173,10 @@ class OwnLossRetention:
 
     def state_dict(self) -> dict[str, Any]:
         """Return the position among the anchors and the reference, if it was measured."""
-        reference = (
+        saved = (
             None if self._reference is None else dict(self._reference._asdict(), floors=list(self._floors))
         )
-        return {"batches": self._batches.state_dict(), "reference": reference}
+        return {"batches": self._batches.state_dict(), "reference": saved}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from a saved position, with the teacher's reference of then."""
