@@ -19,10 +19,12 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 from torch.utils.data import DataLoader, Subset
 
+from lerobot_craft.anchors import AnchorCache, LegacyCache
 from lerobot_craft.errors import UsageError
-from lerobot_craft.training import _compat, _normalization
+from lerobot_craft.policies import freeze_behind_tap
+from lerobot_craft.training import _anchors, _compat, _normalization
 from lerobot_craft.training._compat import Accelerator, PolicyProcessorPipeline, TrainPipelineConfig
-from lerobot_craft.training._config import CraftConfig, Normalization
+from lerobot_craft.training._config import CraftConfig, Normalization, RetentionMode
 
 logger = logging.getLogger(__name__)
 
@@ -55,6 +57,7 @@ class Run:
         held_out_loader: Batches of held-out episodes, if any were held out.
         sample_weighter: LeRobot's per-sample weights, if asked for.
         step: Steps done so far.
+        cache: The anchor cache; None where the mode needs none.
         resumed_random_state: The random state a resumed run goes on with; None once it is in place.
         normalization: The guard's findings; empty where it did not run.
     """
@@ -72,6 +75,7 @@ class Run:
     held_out_loader: DataLoader[Any] | None
     sample_weighter: Any
     step: int
+    cache: AnchorCache | LegacyCache | None = None
     resumed_random_state: dict[str, torch.Tensor] | None = None
     normalization: list[_normalization.FeatureRow] = field(default_factory=list)
 
@@ -101,8 +105,21 @@ def build(cfg: TrainPipelineConfig, craft: CraftConfig, accelerator: Accelerator
     torch.backends.cuda.matmul.allow_tf32 = True
     dataset, held_out = _datasets(cfg, accelerator)
     policy = _policy(cfg, dataset)
+    needs_cache = craft.enabled and craft.mode.needs_anchors and not (cfg.resume and craft.mode is RetentionMode.EWC)
+    # The weights of a resumed run are the student's.
+    teacher = _anchors.teacher_fingerprint(policy) if needs_cache and not cfg.resume else None
+    policy = _with_adapters(cfg, policy)
     accelerator.wait_for_everyone()
-    preprocessor, postprocessor, rows = processors(cfg, craft, policy, dataset, accelerator.device)
+    preprocessor, postprocessor = processors(cfg, craft, policy, dataset, accelerator.device)
+    cache = None
+    if needs_cache:
+        cache = _anchors.open_anchors(cfg, craft, accelerator)
+        processor = _anchors.processor_fingerprint(preprocessor) if not cfg.resume else None
+        tap = _anchors.student_tap(policy, craft, cache) if craft.mode is RetentionMode.HIDDEN else None
+        _anchors.check_anchors(cache, cfg, craft, teacher=teacher, processor=processor, tap=tap)
+        if tap is not None and craft.freeze_behind_tap:
+            freeze_behind_tap(tap)
+    rows = _guarded(cfg, craft, preprocessor, postprocessor, dataset)
     optimizer, scheduler = _compat.make_optimizer_and_scheduler(cfg, policy)
     weighter = _sample_weighter(cfg, policy, accelerator)
     is_fsdp = accelerator.distributed_type == _compat.DistributedType.FSDP
@@ -140,6 +157,7 @@ def build(cfg: TrainPipelineConfig, craft: CraftConfig, accelerator: Accelerator
         held_out_loader=held_out_loader,
         sample_weighter=weighter,
         step=step,
+        cache=cache,
         # At an epoch's first batch the loader draws one number, in a run without interruption just as in a resumed one;
         # anywhere else only the resumed run draws it, so the state goes back in after the first batch.
         resumed_random_state=random_state if sampler_state is not None and sampler_state["start_index"] > 0 else None,
@@ -173,6 +191,10 @@ def _policy(cfg: TrainPipelineConfig, dataset: Any) -> nn.Module:  # noqa: ANN40
             f"`--policy.path={cfg.policy.pretrained_path}` could not be loaded: expected a folder or a Hub repository with "
             f"`config.json` and `model.safetensors`. ({type(error).__name__}: {error})"
         ) from error
+    return policy
+
+
+def _with_adapters(cfg: TrainPipelineConfig, policy: nn.Module) -> nn.Module:
     if cfg.peft is None or isinstance(policy, PeftModel):
         return policy
     wrapped: nn.Module = policy.wrap_with_peft(peft_cli_overrides=dataclasses.asdict(cfg.peft))
@@ -185,15 +207,14 @@ def processors(
     policy: nn.Module,
     dataset: Any,  # noqa: ANN401 (LeRobot's datasets share no base)
     device: torch.device,
-) -> tuple[PolicyProcessorPipeline, PolicyProcessorPipeline, list[_normalization.FeatureRow]]:
-    """Return pre- and postprocessor, and what the normalisation guard found.
+) -> tuple[PolicyProcessorPipeline, PolicyProcessorPipeline]:
+    """Return pre- and postprocessor.
 
-    With the guard the teacher's statistics stay; without it, as in LeRobot, a pretrained policy gets the new dataset's.
+    Under CRaFT the teacher's statistics stay; otherwise, as in LeRobot, a pretrained policy gets the new dataset's.
     """
-    keep_teacher = craft.enabled and craft.normalization == Normalization.TEACHER
     pretrained = cfg.policy.pretrained_path
+    replace = not cfg.resume and not (_keeps_teacher(craft) and pretrained is not None)
     kwargs: dict[str, Any] = {}
-    replace = not cfg.resume and not (keep_teacher and pretrained is not None)
     if replace or pretrained is None:
         kwargs["dataset_stats"] = dataset.meta.stats
     if pretrained is not None:
@@ -204,11 +225,24 @@ def processors(
         pretrained_revision=cfg.policy.pretrained_revision,
         **kwargs,
     )
-    rows = []
-    if keep_teacher and not cfg.resume:
-        renamed = {cfg.rename_map.get(key, key): value for key, value in dataset.meta.stats.items()}
-        rows = _normalization.guard(pre, post, renamed)
-    return pre, post, rows
+    return pre, post
+
+
+def _keeps_teacher(craft: CraftConfig) -> bool:
+    return craft.enabled and craft.normalization == Normalization.TEACHER
+
+
+def _guarded(
+    cfg: TrainPipelineConfig,
+    craft: CraftConfig,
+    preprocessor: PolicyProcessorPipeline,
+    postprocessor: PolicyProcessorPipeline,
+    dataset: Any,  # noqa: ANN401 (LeRobot's datasets share no base)
+) -> list[_normalization.FeatureRow]:
+    if not _keeps_teacher(craft) or cfg.resume:
+        return []
+    renamed = {cfg.rename_map.get(key, key): value for key, value in dataset.meta.stats.items()}
+    return _normalization.guard(preprocessor, postprocessor, renamed)
 
 
 def _overrides(

@@ -70,7 +70,7 @@ def guard(
         UsageError: If a feature has another number of dimensions than the teacher knew.
     """
     rows: dict[str, FeatureRow] = {}
-    for step in _normalization_steps(preprocessor, postprocessor):
+    for step in normalization_steps(preprocessor, postprocessor):
         state = step.state_dict()
         for key, feature in step.features.items():
             mode = step.norm_map.get(feature.type, NormalizationMode.IDENTITY)
@@ -103,7 +103,8 @@ def table(rows: list[FeatureRow]) -> str:
     return "\n".join(lines)
 
 
-def _normalization_steps(*pipelines: PolicyProcessorPipeline) -> Iterator[NormalizationStep]:
+def normalization_steps(*pipelines: PolicyProcessorPipeline) -> Iterator[NormalizationStep]:
+    """Yield the steps that hold statistics."""
     for pipeline in pipelines:
         for step in pipeline.steps:
             if isinstance(step, NormalizationStep):
