@@ -10,7 +10,8 @@ os.environ["OMP_NUM_THREADS"] = "1"
 from pathlib import Path
 
 import pytest
-from tests._problem import Problem, make_problem
+from tests._caches import build_anchors
+from tests._problem import Problem, make_problem, make_teacher
 
 
 @pytest.fixture(scope="session")
@@ -23,3 +24,17 @@ def problem(tmp_path_factory: pytest.TempPathFactory) -> Problem:
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder for outputs of runs that several tests look at."""
     return tmp_path_factory.mktemp("runs")
+
+
+@pytest.fixture(scope="session")
+def act_cache(problem: Problem, runs: Path) -> Path:
+    """Anchors of the ACT teacher that hold hidden states, its actions, and the old dataset's."""
+    kinds = ("hidden", "action", "replay")
+    where = {"policy_path": problem.teacher, "data": problem.old, "repo_id": "craft/small"}
+    return build_anchors(runs / "act-cache", **where, kinds=kinds, pooling="mean_masked")
+
+
+@pytest.fixture(scope="session")
+def other_teacher(problem: Problem, runs: Path) -> Path:
+    """A teacher of the same shape with other weights."""
+    return make_teacher(runs / "other-teacher", problem.old, steps=3)

@@ -6,7 +6,6 @@ import os
 from pathlib import Path
 
 import pytest
-from tests._caches import build_anchors
 from tests._command import craft, forked
 from tests._problem import Problem
 from tests.training._asserts import assert_same_checkpoint
@@ -15,23 +14,15 @@ from tests.training.test_resume import killed_in_step
 MODES = ["hidden", "action", "replay", "ewc"]
 
 
-@pytest.fixture(scope="session")
-def cache(problem: Problem, runs: Path) -> Path:
-    kinds = ("hidden", "action", "replay")
-    return build_anchors(
-        runs / "act-cache", policy_path=problem.teacher, data=problem.old, repo_id="craft/small", kinds=kinds, pooling="mean_masked"
-    )
-
-
 @pytest.mark.parametrize("mode", MODES)
-def test_trains_and_resumes(mode: str, cache: Path, problem: Problem, tmp_path: Path) -> None:
+def test_trains_and_resumes(mode: str, act_cache: Path, problem: Problem, tmp_path: Path) -> None:
     settings = {
         "steps": 8,
         "save_freq": 4,
         "log_freq": 1,
         "craft__retention_mode": mode,
         "craft__retention_freq": 1,
-        "craft__anchor_cache_dir": cache,
+        "craft__anchor_cache_dir": act_cache,
         "craft__anchor_batch_size": 4,
     }
     whole = craft(["train", *problem.flags(tmp_path / "whole", **settings)])

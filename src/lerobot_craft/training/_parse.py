@@ -8,6 +8,7 @@ there for the time of the parse.
 import contextlib
 import dataclasses
 import difflib
+import importlib
 import json
 import sys
 import tempfile
@@ -21,7 +22,7 @@ from draccus.utils import DecodingError, ParsingError
 from lerobot_craft.cli._arguments import given, names_given, normalize
 from lerobot_craft.errors import CraftError, SettingsError, UsageError
 from lerobot_craft.presets import find_preset
-from lerobot_craft.training._compat import JobConfig, parser, register_third_party_plugins
+from lerobot_craft.training._compat import TRAIN_CONFIG_NAME, JobConfig, parser, register_third_party_plugins
 from lerobot_craft.training._config import CRAFT_CONFIG_NAME, CraftConfig, CraftTrainConfig, RetentionMode
 
 DRY_RUN = {
@@ -52,6 +53,7 @@ def parse(arguments: Sequence[str]) -> CraftTrainConfig:
     """
     words = complete(normalize(arguments))
     register_third_party_plugins()
+    _register_small_variants(words)
     with _installed(words):
         try:
             config: CraftTrainConfig = _from_command_line()
@@ -131,6 +133,22 @@ def _settings_in_file(config_path: str | None) -> dict[str, Any]:
 
 def _word(value: object) -> str:
     return {True: "true", False: "false", None: "null"}.get(value, str(value)) if isinstance(value, bool | None) else str(value)
+
+
+def _register_small_variants(words: list[str]) -> None:
+    """Import our test-support package where a checkpoint names one of its small policy types."""
+    for name, key in (("policy.path", None), ("config_path", "policy")):
+        given_path = given(words, name)
+        if given_path is None:
+            continue
+        folder = Path(given_path) if Path(given_path).is_dir() else Path(given_path).parent
+        path = folder / ("config.json" if key is None else TRAIN_CONFIG_NAME)
+        if not path.is_file():
+            continue
+        settings = json.loads(path.read_text())
+        policy = settings if key is None else settings.get(key) or {}
+        if any(str(policy.get(field)).endswith("_tiny") for field in ("type", "vision_backbone")):
+            importlib.import_module("lerobot_craft.testing")
 
 
 @contextlib.contextmanager
