@@ -49,8 +49,8 @@ def make_dataset(root: Path, *, seed: int, shift: float = 0.0, gripper: bool = F
     return root
 
 
-def make_teacher(folder: Path, data: Path, *, steps: int = 30) -> Path:
-    """Write a checkpoint of a small ACT policy (dropout and VAE on, so that random numbers matter) trained on `data`."""
+def make_teacher(folder: Path, data: Path, *, steps: int = 30, noise: bool = True) -> Path:
+    """Write a checkpoint of a small ACT policy trained on `data`; with `noise` it has dropout and a VAE."""
     from lerobot.configs.types import FeatureType, NormalizationMode, PolicyFeature
     from lerobot.datasets.lerobot_dataset import LeRobotDataset
     from lerobot.policies.act.configuration_act import ACTConfig
@@ -78,6 +78,8 @@ def make_teacher(folder: Path, data: Path, *, steps: int = 30) -> Path:
         n_encoder_layers=2,
         n_vae_encoder_layers=1,
         latent_dim=4,
+        use_vae=noise,
+        dropout=0.1 if noise else 0.0,
         device="cpu",
         push_to_hub=False,
     )

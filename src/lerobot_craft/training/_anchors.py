@@ -15,13 +15,14 @@ from torch import nn
 
 from lerobot_craft.anchors import AnchorCache, LegacyCache, canonical_json, check_compatible, fingerprint, open_cache
 from lerobot_craft.errors import UsageError
-from lerobot_craft.policies import Tap, base_policy, make_tap
+from lerobot_craft.policies import Tap, adapter_for, base_policy, make_tap
 from lerobot_craft.training._compat import Accelerator, PolicyProcessorPipeline, TrainPipelineConfig
 from lerobot_craft.training._config import CraftConfig, Normalization, RetentionMode
 from lerobot_craft.training._normalization import normalization_steps
 
 logger = logging.getLogger(__name__)
 
+TOKEN_POLICY = "pi0_fast"
 MANIFESTS = ("manifest.json", "metadata.json")
 KIND_OF_MODE = {
     RetentionMode.HIDDEN: "hidden",
@@ -50,6 +51,20 @@ def processor_fingerprint(preprocessor: PolicyProcessorPipeline) -> str:
 def tap_name(tap: Tap) -> str:
     """Return a tap as one line of text, as caches record it."""
     return canonical_json(tap.describe())
+
+
+def check_policy(policy: nn.Module, craft: CraftConfig) -> None:
+    """Refuse a mode that this type of policy does not have.
+
+    Raises:
+        UsageError: If the mode retains tokens and the policy generates none.
+    """
+    kind = adapter_for(policy).policy_type
+    if craft.mode is RetentionMode.TOKEN_CE and kind != TOKEN_POLICY:
+        raise UsageError(
+            f"`--craft.retention_mode=token_ce` retains action tokens, which a policy of type `{kind}` does not generate "
+            f"(only {TOKEN_POLICY} does): use `--craft.retention_mode=action`."
+        )
 
 
 def open_anchors(cfg: TrainPipelineConfig, craft: CraftConfig, accelerator: Accelerator) -> AnchorCache | LegacyCache:
@@ -148,7 +163,7 @@ def check_anchors(
         processor = None
     unknown = check_compatible(
         cache,
-        mode=craft.mode if craft.mode is not RetentionMode.EWC else None,
+        mode=str(craft.mode) if craft.mode is not RetentionMode.EWC else None,
         teacher=teacher,
         processor=processor,
         tap=None if tap is None else tap_name(tap),

@@ -106,6 +106,8 @@ def build(cfg: TrainPipelineConfig, craft: CraftConfig, accelerator: Accelerator
     dataset, held_out = _datasets(cfg, accelerator)
     policy = _policy(cfg, dataset)
     needs_cache = craft.enabled and craft.mode.needs_anchors and not (cfg.resume and craft.mode is RetentionMode.EWC)
+    if needs_cache:
+        _anchors.check_policy(policy, craft)
     # The weights of a resumed run are the student's.
     teacher = _anchors.teacher_fingerprint(policy) if needs_cache and not cfg.resume else None
     policy = _with_adapters(cfg, policy)
