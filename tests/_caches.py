@@ -22,6 +22,7 @@ def build_anchors(
     from lerobot.datasets.factory import resolve_delta_timestamps
     from lerobot.datasets.lerobot_dataset import LeRobotDataset
     from lerobot.policies.factory import get_policy_class, make_pre_post_processors
+
     from lerobot_craft.anchors import CachePlan, build_cache, random_access
     from lerobot_craft.policies import make_tap, teacher_actions, teacher_tokens
     from lerobot_craft.training import processor_fingerprint, tap_name, teacher_fingerprint

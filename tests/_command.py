@@ -30,6 +30,7 @@ class Outcome(NamedTuple):
 def craft(words: Sequence[str]) -> Outcome:
     """Run `lerobot-craft WORDS` in this process: importing LeRobot takes 12 s in a new one."""
     from accelerate.state import AcceleratorState, GradientState, PartialState
+
     from lerobot_craft.cli import main
 
     text = io.StringIO()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A small problem for training tests: a LeRobotDataset of states and an ACT policy trained on another one; no images."""
+"""A small problem for training tests: datasets of states, and an ACT policy trained on one of them; no images."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,7 +49,7 @@ def make_dataset(root: Path, *, seed: int, shift: float = 0.0, gripper: bool = F
     return root
 
 
-def make_teacher(folder: Path, data: Path, *, steps: int = 30, noise: bool = True) -> Path:
+def make_teacher(folder: Path, data: Path, *, steps: int = 30, noise: bool = True, chunk: int = 4) -> Path:
     """Write a checkpoint of a small ACT policy trained on `data`; with `noise` it has dropout and a VAE."""
     from lerobot.configs.types import FeatureType, NormalizationMode, PolicyFeature
     from lerobot.datasets.lerobot_dataset import LeRobotDataset
@@ -70,8 +70,8 @@ def make_teacher(folder: Path, data: Path, *, steps: int = 30, noise: bool = Tru
             "ENV": NormalizationMode.MEAN_STD,
             "ACTION": NormalizationMode.MEAN_STD,
         },
-        chunk_size=4,
-        n_action_steps=4,
+        chunk_size=chunk,
+        n_action_steps=chunk,
         dim_model=16,
         n_heads=2,
         dim_feedforward=32,
@@ -88,7 +88,9 @@ def make_teacher(folder: Path, data: Path, *, steps: int = 30, noise: bool = Tru
     )
     policy = ACTPolicy(config)
     pre, post = make_pre_post_processors(config, dataset_stats=dataset.meta.stats)
-    loader = torch.utils.data.DataLoader(dataset, batch_size=16, shuffle=True, generator=torch.Generator().manual_seed(0))
+    loader = torch.utils.data.DataLoader(
+        dataset, batch_size=16, shuffle=True, generator=torch.Generator().manual_seed(0)
+    )
     optimizer = torch.optim.AdamW(policy.parameters(), lr=3e-3)
     done = 0
     while done < steps:

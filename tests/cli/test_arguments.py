@@ -2,6 +2,7 @@
 """Words as users write them become words LeRobot's parser reads."""
 
 import pytest
+
 from lerobot_craft.cli._arguments import given, names_given, normalize, without
 
 

@@ -6,6 +6,7 @@ import sys
 import time
 
 import pytest
+
 from lerobot_craft.cli import _main
 from lerobot_craft.errors import RunError, UsageError
 
@@ -21,7 +22,9 @@ sys.exit(code if not heavy else f"imported {{heavy}}")
 @pytest.mark.parametrize("words", [["--help"], ["-h"], ["help"]])
 def test_help_is_fast_and_light(words: list[str]) -> None:
     start = time.perf_counter()
-    done = subprocess.run([sys.executable, "-c", PROBE.format(words=words)], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", PROBE.format(words=words)], capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
     assert "train" in done.stdout
     assert "lerobot-train + --craft.*" in done.stdout

@@ -3,10 +3,14 @@
 
 import importlib.metadata
 import inspect
-from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import pytest
+
 from lerobot_craft.training import _compat
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 # The arguments we pass, by the function we pass them to.
 CALLS: dict[str, tuple[str, ...]] = {

@@ -58,7 +58,6 @@ def test_says_that_it_is_plain(ours: tuple[Path, Outcome]) -> None:
     assert not any(name.startswith("craft/") for row in rows for name in row)
 
 
-
 def test_plain_preset_with_dataset_statistics_is_lerobot_too(
     problem: Problem, stock: tuple[Path, Outcome], tmp_path: Path
 ) -> None:

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from lerobot_craft.training import _loop
 from tests._command import Outcome, craft
 from tests._problem import Problem
 from tests.training._asserts import assert_same_checkpoint
+
+from lerobot_craft.training import _loop
 
 L2SP = {"craft__retention_mode": "l2sp", "craft__retention_freq": 1, "steps": 6, "save_freq": 2, "log_freq": 1}
 
@@ -32,7 +33,10 @@ def refused(outcome: Outcome, output: Path, *fragments: str, code: int = 2) -> N
         ({}, ["`--craft.retention_mode=hidden` needs anchors", "--craft.anchor_repo_id", "--craft.anchor_cache_dir"]),
         ({"craft__anchor_cache_dir": "/nowhere/at/all"}, ["/nowhere/at/all", "lerobot-craft cache", "--kinds=hidden"]),
         ({**L2SP, "policy__path": "/no/such/policy"}, ["/no/such/policy"]),
-        ({**L2SP, "dataset__root": "/no/such/data"}, ["`--dataset.repo_id=craft/small` was not found", "/no/such/data"]),
+        (
+            {**L2SP, "dataset__root": "/no/such/data"},
+            ["`--dataset.repo_id=craft/small` was not found", "/no/such/data"],
+        ),
         ({**L2SP, "job__target": "a10g-small"}, ["`--job.target=a10g-small`", "on this machine only"]),
         (
             {**L2SP, "craft__initial_lambda": -1, "craft__retention_freq": 0, "craft__merge_mode": "sideways"},
@@ -90,9 +94,7 @@ def test_cache_of_another_kind_or_teacher_or_damaged(
     refused(craft(["train", *flags]), output, shard.name, "bytes")
 
 
-def test_nan_in_the_task_loss_stops_the_run(
-    problem: Problem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nan_in_the_task_loss_stops_the_run(problem: Problem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from lerobot.policies.act.modeling_act import ACTPolicy
 
     calls = 0
@@ -113,9 +115,7 @@ def test_nan_in_the_task_loss_stops_the_run(
     assert (tmp_path / "run/checkpoints/last").resolve().name == "000002"
 
 
-def test_interrupt_saves_and_ends_cleanly(
-    problem: Problem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_interrupt_saves_and_ends_cleanly(problem: Problem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The run goes on from the interrupted step as if nothing had been."""
     train_step = _loop.train_step
 
@@ -156,9 +156,7 @@ def test_checkpoint_that_does_not_fit_on_the_disk(problem: Problem, tmp_path: Pa
     assert not list((output / "checkpoints").iterdir())
 
 
-def test_full_disk_is_called_by_its_name(
-    problem: Problem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_full_disk_is_called_by_its_name(problem: Problem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from lerobot_craft.training import _compat
 
     save = _compat.save_checkpoint
@@ -175,5 +173,3 @@ def test_full_disk_is_called_by_its_name(
     assert "000002" in outcome.text
     left = sorted(path.name for path in (tmp_path / "run/checkpoints").iterdir())
     assert left == ["000002", "best", "best.json", "last"]
-
-

@@ -97,6 +97,7 @@ def test_old_constant_maps_where_it_did_and_new_data_stays_small(mode: str) -> N
         PolicyProcessorPipeline,
         UnnormalizerProcessorStep,
     )
+
     from lerobot_craft.training import guard
 
     features = {"observation.state": PolicyFeature(type=FeatureType.STATE, shape=(2,))}
@@ -135,6 +136,7 @@ def test_old_constant_maps_where_it_did_and_new_data_stays_small(mode: str) -> N
 def test_other_number_of_dimensions_is_refused() -> None:
     from lerobot.configs.types import FeatureType, NormalizationMode, PolicyFeature
     from lerobot.processor import NormalizerProcessorStep, PolicyProcessorPipeline
+
     from lerobot_craft.errors import UsageError
     from lerobot_craft.training import guard
 

@@ -8,10 +8,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from lerobot_craft.training import _checkpoint, _compat, _loop
 from tests._command import craft, forked
 from tests._problem import Problem
 from tests.training._asserts import assert_same_checkpoint
+
+from lerobot_craft.training import _checkpoint, _compat, _loop
 
 SETTINGS = {
     "steps": 40,

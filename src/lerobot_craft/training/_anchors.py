@@ -9,7 +9,7 @@ import importlib
 import json
 import logging
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
@@ -20,9 +20,14 @@ from lerobot_craft.training._compat import Accelerator, PolicyProcessorPipeline,
 from lerobot_craft.training._config import CraftConfig, Normalization, RetentionMode
 from lerobot_craft.training._normalization import normalization_steps
 
+if TYPE_CHECKING:
+    from lerobot_craft.anchors._fingerprint import Json
+
 logger = logging.getLogger(__name__)
 
-TOKEN_POLICY = "pi0_fast"
+type Cache = AnchorCache | LegacyCache
+
+TOKEN_POLICY = "pi0_fast"  # noqa: S105 (a policy type)
 MANIFESTS = ("manifest.json", "metadata.json")
 KIND_OF_MODE = {
     RetentionMode.HIDDEN: "hidden",
@@ -41,7 +46,7 @@ def teacher_fingerprint(policy: nn.Module) -> str:
 def processor_fingerprint(preprocessor: PolicyProcessorPipeline) -> str:
     """Return what tells a preprocessor's statistics from any other's, before the guard has widened any of them."""
     tensors = {}
-    modes: list[dict[str, str]] = []
+    modes: list[Json] = []
     for index, step in enumerate(normalization_steps(preprocessor)):
         tensors.update({f"{index}/{name}": value for name, value in step.state_dict().items()})
         modes.append({kind.value: mode.value for kind, mode in step.norm_map.items()})
@@ -62,12 +67,12 @@ def check_policy(policy: nn.Module, craft: CraftConfig) -> None:
     kind = adapter_for(policy).policy_type
     if craft.mode is RetentionMode.TOKEN_CE and kind != TOKEN_POLICY:
         raise UsageError(
-            f"`--craft.retention_mode=token_ce` retains action tokens, which a policy of type `{kind}` does not generate "
-            f"(only {TOKEN_POLICY} does): use `--craft.retention_mode=action`."
+            f"`--craft.retention_mode=token_ce` retains action tokens, which a policy of type `{kind}` does not "
+            f"generate (only {TOKEN_POLICY} does): use `--craft.retention_mode=action`."
         )
 
 
-def open_anchors(cfg: TrainPipelineConfig, craft: CraftConfig, accelerator: Accelerator) -> AnchorCache | LegacyCache:
+def open_anchors(cfg: TrainPipelineConfig, craft: CraftConfig, accelerator: Accelerator) -> Cache:
     """Open the run's anchor cache, built first where it is missing and its source is known.
 
     Raises:
@@ -120,10 +125,12 @@ def _build(cfg: TrainPipelineConfig, craft: CraftConfig, directory: Path) -> Non
     logger.info("No anchor cache in %s yet: lerobot-craft cache %s", directory, " ".join(words))
     code = importlib.import_module("lerobot_craft.cli.cache").main(words)
     if code != 0:
-        raise UsageError(f"The anchor cache {directory} could not be built: `lerobot-craft cache` ended with code {code}.")
+        raise UsageError(
+            f"The anchor cache {directory} could not be built: `lerobot-craft cache` ended with code {code}."
+        )
 
 
-def student_tap(model: nn.Module, craft: CraftConfig, cache: AnchorCache | LegacyCache) -> Tap:
+def student_tap(model: nn.Module, craft: CraftConfig, cache: Cache) -> Tap:
     """Return the tap on the student that gives what the cache holds of the teacher."""
     if craft.tap is not None:
         return make_tap(model, path=craft.tap)
@@ -137,7 +144,7 @@ def student_tap(model: nn.Module, craft: CraftConfig, cache: AnchorCache | Legac
 
 
 def check_anchors(
-    cache: AnchorCache | LegacyCache,
+    cache: Cache,
     cfg: TrainPipelineConfig,
     craft: CraftConfig,
     *,
@@ -170,4 +177,6 @@ def check_anchors(
         policy_path=str(cfg.policy.pretrained_path),
     )
     if unknown:
-        logger.warning("The anchor cache %s does not say its %s; it is taken on trust.", cache.directory, ", ".join(unknown))
+        logger.warning(
+            "The anchor cache %s does not say its %s; it is taken on trust.", cache.directory, ", ".join(unknown)
+        )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The settings of `lerobot-craft train`: LeRobot's, plus the group `craft`; reads no command line and builds nothing."""
+"""The settings of `lerobot-craft train`: LeRobot's, plus the group `craft`; reads no command line."""
 
 import contextlib
 import dataclasses
@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import draccus
+import yaml
 
 from lerobot_craft.config import ConstraintConfig
 from lerobot_craft.errors import SettingsError
@@ -156,8 +157,10 @@ class CraftTrainConfig(TrainPipelineConfig):
         return config
 
     @classmethod
-    def from_pretrained(  # type: ignore[override]  # LeRobot spells out the Hub's arguments; all pass through
-        cls, pretrained_name_or_path: str | Path, **kwargs: Any
+    def from_pretrained(
+        cls,
+        pretrained_name_or_path: str | Path,
+        **kwargs: Any,  # noqa: ANN401 (the Hub's arguments, all passed on)
     ) -> "CraftTrainConfig":
         """Read a configuration file, with the `craft_config.json` beside it where there is one."""
         with _merged(Path(pretrained_name_or_path)) as path:
@@ -192,7 +195,10 @@ def read_craft_settings(path: Path) -> dict[str, Any]:
     unknown = sorted(set(saved["craft"]) - known)
     if unknown:
         raise SettingsError(
-            [f"`{name}` in {path} is no setting of this version: remove it there, or use the version that wrote it." for name in unknown]
+            [
+                f"`{name}` in {path} is no setting of this version: remove it there, or use the version that wrote it."
+                for name in unknown
+            ]
         )
     settings: dict[str, Any] = saved["craft"]
     return settings
@@ -216,7 +222,5 @@ def read_teacher(folder: Path) -> str | None:
 def print_config(config: CraftTrainConfig) -> str:
     """Return the resolved settings as YAML that `--config_path` reads back."""
     settings = draccus.encode(config.to_lerobot()) | {"craft": config.craft.to_dict()}
-    import yaml
-
     text: str = yaml.safe_dump(settings, sort_keys=False, allow_unicode=True)
     return text

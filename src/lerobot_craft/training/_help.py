@@ -22,7 +22,11 @@ craft:
 def craft_help() -> str:
     """Return usage and our group, one entry per setting with its default."""
     texts = {**_attributes(ConstraintConfig), **_attributes(CraftConfig)}
-    own = [f for f in dataclasses.fields(CraftConfig) if f.name not in {g.name for g in dataclasses.fields(ConstraintConfig)}]
+    own = [
+        f
+        for f in dataclasses.fields(CraftConfig)
+        if f.name not in {g.name for g in dataclasses.fields(ConstraintConfig)}
+    ]
     lines = []
     for setting in [*own, *dataclasses.fields(ConstraintConfig)]:
         default = "null" if setting.default is None else str(setting.default)

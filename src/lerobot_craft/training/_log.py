@@ -188,7 +188,9 @@ def _number(value: float | None) -> str:
 
 def _without_nan(row: dict[str, Any]) -> dict[str, Any]:
     """Return `row` with None for what was not measured: JSON knows no NaN."""
-    return {name: None if isinstance(value, float) and not math.isfinite(value) else value for name, value in row.items()}
+    return {
+        name: None if isinstance(value, float) and not math.isfinite(value) else value for name, value in row.items()
+    }
 
 
 def _make_tracker(run: Run) -> MetricsTracker:

@@ -110,7 +110,11 @@ def _check_names(names: set[str]) -> None:
     problems = []
     for name in sorted(names - set(known)):
         near = difflib.get_close_matches(name, known, n=3)
-        hint = f"did you mean {' or '.join(f'`--craft.{n}`' for n in near)}?" if near else "see `lerobot-craft train --help`."
+        hint = (
+            f"did you mean {' or '.join(f'`--craft.{n}`' for n in near)}?"
+            if near
+            else "see `lerobot-craft train --help`."
+        )
         problems.append(f"`--craft.{name}` is no setting: {hint}")
     if problems:
         raise SettingsError(problems)
@@ -132,7 +136,11 @@ def _settings_in_file(config_path: str | None) -> dict[str, Any]:
 
 
 def _word(value: object) -> str:
-    return {True: "true", False: "false", None: "null"}.get(value, str(value)) if isinstance(value, bool | None) else str(value)
+    return (
+        {True: "true", False: "false", None: "null"}.get(value, str(value))
+        if isinstance(value, bool | None)
+        else str(value)
+    )
 
 
 def _register_small_variants(words: list[str]) -> None:
@@ -175,22 +183,23 @@ def _check(config: CraftTrainConfig) -> None:
     problems = []
     if JobConfig.is_remote_target(config.job.target):
         problems.append(
-            f"`--job.target={config.job.target}`: this command runs on this machine only. Leave the flag out, and start "
-            "it on the remote machine itself."
+            f"`--job.target={config.job.target}`: this command runs on this machine only. Leave the flag out, and "
+            "start it on the remote machine itself."
         )
     if config.reward_model is not None:
         problems.append("`--reward_model`: only policies are trained here. Use `lerobot-train` for reward models.")
     craft = config.craft
     if craft.enabled and config.policy is not None and config.policy.pretrained_path is None:
         problems.append(
-            "`--policy.type` starts from random weights, which hold nothing to retain: pass `--policy.path=TEACHER`, or "
-            "`--craft.enabled=false` for plain training."
+            "`--policy.type` starts from random weights, which hold nothing to retain: pass `--policy.path=TEACHER`, "
+            "or `--craft.enabled=false` for plain training."
         )
     if craft.enabled and craft.mode.needs_anchors and craft.anchor_cache_dir is None and craft.anchor_repo_id is None:
         problems.append(
             f"`--craft.retention_mode={craft.retention_mode}` needs anchors and none were named: pass "
-            "`--craft.anchor_cache_dir=CACHE` (built by `lerobot-craft cache`), or `--craft.anchor_repo_id=OLD_DATASET` "
-            "to have it built first, or `--craft.enabled=false` for plain training."
+            "`--craft.anchor_cache_dir=CACHE` (built by `lerobot-craft cache`), or "
+            "`--craft.anchor_repo_id=OLD_DATASET` to have it built first, or `--craft.enabled=false` for plain "
+            "training."
         )
     if problems:
         raise SettingsError(problems)

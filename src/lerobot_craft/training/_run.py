@@ -3,9 +3,7 @@
 
 import logging
 import shutil
-from typing import Any
-
-import torch
+from typing import TYPE_CHECKING, Any
 
 from lerobot_craft.constraint import RetentionConstraint
 from lerobot_craft.errors import UsageError
@@ -17,6 +15,9 @@ from lerobot_craft.training._config import CraftTrainConfig, read_teacher
 from lerobot_craft.training._log import RunLog
 from lerobot_craft.training._loop import Loop
 from lerobot_craft.training._retention import Retention, build_retention
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 logger = logging.getLogger(__name__)
 
@@ -60,8 +61,8 @@ def _check_processes(config: CraftTrainConfig, accelerator: Accelerator) -> None
     kind = accelerator.distributed_type
     if config.craft.enabled and kind in (_compat.DistributedType.FSDP, _compat.DistributedType.DEEPSPEED):
         raise UsageError(
-            f"`accelerate` was configured for {kind.value}, whose sharded gradients the constrained step does not cover: use "
-            "its multi-GPU mode (DDP), or `--craft.enabled=false`."
+            f"`accelerate` was configured for {kind.value}, whose sharded gradients the constrained step does not "
+            "cover: use its multi-GPU mode (DDP), or `--craft.enabled=false`."
         )
 
 
@@ -114,7 +115,7 @@ def _announce(run: Run, retention: Retention | None) -> None:
 def _push(run: Run) -> None:
     """Push the result to the Hub where the policy's settings say so."""
     is_fsdp = run.accelerator.distributed_type == _compat.DistributedType.FSDP
-    weights: dict[str, torch.Tensor] | None = run.accelerator.get_state_dict(run.policy) if is_fsdp else None
+    weights: dict[str, Tensor] | None = run.accelerator.get_state_dict(run.policy) if is_fsdp else None
     policy_cfg = run.cfg.policy
     if not (run.is_main and policy_cfg.push_to_hub):
         return

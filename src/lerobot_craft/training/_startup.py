@@ -71,8 +71,8 @@ def parameter_table(model: nn.Module, behind_tap: Collection[str] | None) -> str
         lines.append(line if behind_tap is None else f"{line}  {format_big_number(behind):>10}")
     if behind_tap is not None and totals[2] > 0:
         lines.append(
-            f"Warning: {totals[2]:,} trained parameters lie behind the tap. Hidden retention protects behaviour only if "
-            "they do not move: pass `--craft.freeze_behind_tap=true`, or use `--craft.retention_mode=action`."
+            f"Warning: {totals[2]:,} trained parameters lie behind the tap. Hidden retention protects behaviour only "
+            "if they do not move: pass `--craft.freeze_behind_tap=true`, or use `--craft.retention_mode=action`."
         )
     return "\n".join(lines)
 
