@@ -153,7 +153,8 @@ def _add_(g: Tensor, r: Tensor, weight: Tensor, finite: Tensor) -> None:
 
 def _scaled(r: Tensor, weight: Tensor, finite: Tensor) -> Tensor:
     if not r.is_sparse:
-        return (without_nonfinite(r, finite) * weight).to(r.dtype)
-    r = r.coalesce()
-    values = (without_nonfinite(r.values(), finite) * weight).to(r.dtype)
-    return torch.sparse_coo_tensor(r.indices(), values, r.shape, is_coalesced=True)
+        return (without_nonfinite(r, finite) * weight).to(r.dtype).view_as(r)
+    scaled = r.coalesce().clone()
+    values = scaled.values()
+    values.copy_(without_nonfinite(values, finite) * weight)
+    return scaled
