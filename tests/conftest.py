@@ -1,13 +1,48 @@
 # SPDX-License-Identifier: Apache-2.0
+"""Fixtures that several folders of tests share; each is made once a session."""
+
 import os
+
+# Before anything imports LeRobot: tests are offline, and one thread is deterministic and faster on a busy machine.
+os.environ["HF_HUB_OFFLINE"] = "1"
+os.environ["OMP_NUM_THREADS"] = "1"
+
+from pathlib import Path
 
 import pytest
 import torch
-
-os.environ["HF_HUB_OFFLINE"] = "1"
+from tests._caches import build_anchors
+from tests._problem import Problem, make_problem, make_teacher
 
 
 @pytest.fixture(autouse=True)
 def deterministic() -> None:
+    """Start every test from the same random state."""
     torch.manual_seed(0)
     torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def problem(tmp_path_factory: pytest.TempPathFactory) -> Problem:
+    """An old dataset, a new one, and an ACT teacher trained on the old."""
+    return make_problem(tmp_path_factory.mktemp("problem"))
+
+
+@pytest.fixture(scope="session")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder for outputs of runs that several tests look at."""
+    return tmp_path_factory.mktemp("runs")
+
+
+@pytest.fixture(scope="session")
+def act_cache(problem: Problem, runs: Path) -> Path:
+    """Anchors of the ACT teacher that hold hidden states, its actions, and the old dataset's."""
+    kinds = ("hidden", "action", "replay")
+    where = {"policy_path": problem.teacher, "data": problem.old, "repo_id": "craft/small"}
+    return build_anchors(runs / "act-cache", **where, kinds=kinds, pooling="mean_masked")
+
+
+@pytest.fixture(scope="session")
+def other_teacher(problem: Problem, runs: Path) -> Path:
+    """A teacher of the same shape with other weights."""
+    return make_teacher(runs / "other-teacher", problem.old, steps=3)

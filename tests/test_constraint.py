@@ -7,9 +7,9 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from tests._asserts import assert_same_parameters, assert_same_trajectory, flat
 from torch import Tensor, nn
 
-from _asserts import assert_same_parameters, assert_same_trajectory, flat
 from lerobot_craft import ConstraintConfig, RetentionConstraint, preset
 from lerobot_craft.dual import Reference
 from lerobot_craft.errors import RetentionError, SettingsError, StateError

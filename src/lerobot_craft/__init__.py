@@ -26,9 +26,28 @@ The problem is `min L_task(θ) subject to L_retain(θ) ≤ ε(t)`. The method is
 (0.5, 3.0)
 """
 
-from lerobot_craft.config import ConstraintConfig
-from lerobot_craft.constraint import RetentionConstraint
-from lerobot_craft.presets import PRESETS, preset
-from lerobot_craft.step_report import StepReport
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from lerobot_craft.config import ConstraintConfig
+    from lerobot_craft.constraint import RetentionConstraint
+    from lerobot_craft.presets import PRESETS, preset
+    from lerobot_craft.step_report import StepReport
 
 __all__ = ["PRESETS", "ConstraintConfig", "RetentionConstraint", "StepReport", "preset"]
+
+# Imported on first use: `lerobot-craft --help` passes through here, and torch alone takes seconds to import.
+_HOMES = {
+    "PRESETS": "presets",
+    "ConstraintConfig": "config",
+    "RetentionConstraint": "constraint",
+    "StepReport": "step_report",
+    "preset": "presets",
+}
+
+
+def __getattr__(name: str) -> Any:  # noqa: ANN401 -- a module's members are of any type
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)

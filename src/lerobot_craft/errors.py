@@ -27,3 +27,23 @@ class RetentionError(CraftError):
 
 class StateError(CraftError):
     """A saved state does not fit the object it is loaded into."""
+
+
+class UsageError(CraftError):
+    """The command as typed cannot work; the message says what to type instead."""
+
+
+class RunError(CraftError):
+    """A run that began could not go on; the message says what is left on disk."""
+
+
+class TapError(CraftError):
+    """A hidden state cannot be taken where it was asked for, or not pooled as asked."""
+
+
+class CacheError(CraftError):
+    """An anchor cache that is damaged, half-built, unreadable, or would be overwritten."""
+
+
+class CacheMismatchError(CacheError):
+    """A whole and readable anchor cache that belongs to another teacher, processor, tap or mode."""

@@ -3,8 +3,8 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from tests._asserts import assert_lambda_in_range
 
-from _asserts import assert_lambda_in_range
 from lerobot_craft.dual import LambdaController, Multiplier
 from lerobot_craft.errors import StateError
 

@@ -2,6 +2,7 @@
 """The findings of `benchmarks/toy_constrained.py`, in small."""
 
 import pytest
+
 from toy_constrained import CONTROLLERS, run
 
 

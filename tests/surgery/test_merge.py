@@ -5,9 +5,9 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from tests._asserts import assert_orthogonal_to_retention, flat
 from torch import Tensor, nn
 
-from _asserts import assert_orthogonal_to_retention, flat
 from lerobot_craft.surgery import MergeMode, conflicts, gradient_products, merge_, weigh
 
 

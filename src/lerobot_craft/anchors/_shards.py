@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reads rows out of one shard without loading the rest of it. It trusts no size or offset it finds there."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from lerobot_craft.anchors._columns import DTYPES, Column, Encoded
+from lerobot_craft.errors import CacheError
+
+
+@contextmanager
+def open_shard(path: Path) -> Iterator[Any]:
+    """Open a shard for reading; the mapping is released at the end, so that its pages do not pile up.
+
+    Raises:
+        CacheError: It is not a safetensors file, or lacks a column.
+    """
+    try:
+        with safe_open(path, framework="pt", device="cpu") as shard:
+            yield shard
+    except (SafetensorError, OSError) as error:
+        raise CacheError(f"`{path}` cannot be read as a shard ({error}). Build the cache again.") from error
+
+
+def read_columns(path: Path, columns: Sequence[Column], count: int, rows: Sequence[int]) -> dict[Column, list[Encoded]]:
+    """Read some rows of some columns.
+
+    Args:
+        path: The shard.
+        columns: Which columns.
+        count: How many anchors the shard must hold.
+        rows: Which of them, in the order wanted.
+    """
+    with open_shard(path) as shard:
+        return {column: _read_column(shard, path, column, count, rows) for column in columns}
+
+
+def read_rows(path: Path, column: Column, count: int) -> Tensor:
+    """Read all rows of one tensor column, [count, …]."""
+    with open_shard(path) as shard:
+        _check(path, column.key, shard.get_slice(column.key).get_shape(), [count, *column.shape])
+        values: Tensor = shard.get_tensor(column.key)
+        return values.clone()  # off the mapping
+
+
+def _read_column(
+    shard: Any,  # noqa: ANN401 - safetensors' own handle has no types
+    path: Path,
+    column: Column,
+    count: int,
+    rows: Sequence[int],
+) -> list[Encoded]:
+    if column.encoding == "tensor":
+        part = shard.get_slice(column.key)
+        _check(path, column.key, part.get_shape(), [count, *column.shape])
+        if rows and part[0:1].dtype != DTYPES[column.dtype]:
+            raise CacheError(f"`{path}`: `{column.key}` got {part[0:1].dtype}, expected {column.dtype}.")
+        # Cloned, because a slice shares the mapping of the whole file and would keep its pages resident.
+        return [part[row : row + 1][0].clone() for row in rows]
+    ends = shard.get_tensor(f"{column.key}:ends")
+    blob = shard.get_slice(f"{column.key}:bytes")
+    size = blob.get_shape()[0]
+    _check(path, f"{column.key}:ends", list(ends.shape), [count * column.blobs])
+    starts = torch.cat([ends.new_zeros(1), ends[:-1]])
+    if ends.dtype != torch.int64 or bool((starts > ends).any()) or ends[-1].item() != size:
+        raise CacheError(f"`{path}`: the offsets of `{column.key}` are not in order. Build the cache again.")
+    bounds = list(zip(starts.tolist(), ends.tolist(), strict=True))
+    pieces = [bounds[row * column.blobs : (row + 1) * column.blobs] for row in rows]
+    return [[blob[start:end].numpy().tobytes() for start, end in anchor] for anchor in pieces]
+
+
+def _check(path: Path, key: str, got: list[int], expected: list[int]) -> None:
+    if got != expected:
+        raise CacheError(f"`{path}`: `{key}` got shape {got}, expected {expected}. Build the cache again.")

@@ -1,0 +1,24 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Errors of ours as text and exit code; anything else is a bug and keeps its traceback."""
+
+import sys
+
+from lerobot_craft.errors import CraftError, RunError
+
+
+def report_error(error: Exception) -> int:
+    """Write the message of an error meant for the user and return its exit code.
+
+    Args:
+        error: What escaped from a subcommand.
+
+    Returns:
+        1 where a run failed, 2 where the command was wrong.
+
+    Raises:
+        Exception: `error` itself, where it is not one of ours.
+    """
+    if not isinstance(error, CraftError):
+        raise error
+    sys.stderr.write(f"error: {error}\n")
+    return 1 if isinstance(error, RunError) else 2

@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Run a module in `eval()` mode and put every submodule back as it was."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from torch import nn
+
+
+@contextmanager
+def eval_mode(module: nn.Module) -> Iterator[None]:
+    """Set `module` to `eval()` inside the block.
+
+    Each submodule gets its own mode back, because policies keep frozen towers in `eval()` while the rest
+    trains; a single `train()` at the end would lose that.
+    """
+    before = [(part, part.training) for part in module.modules()]
+    module.eval()
+    try:
+        yield
+    finally:
+        for part, training in before:
+            part.training = training
