@@ -8,7 +8,7 @@ Importing this package registers the small variants, so that LeRobot can load a 
 
 from lerobot_craft.testing import _resnet, configuration_pi_tiny, processor_pi_tiny
 from lerobot_craft.testing._dataset import REPO_ID
-from lerobot_craft.testing._make import TINY_TYPES, TinyPaths, load_frames, make_tiny, select
+from lerobot_craft.testing._make import TINY_TYPES, TinyPaths, add_noise_, load_frames, make_tiny, select
 
 _resnet.register()
 
@@ -16,6 +16,7 @@ __all__ = [
     "REPO_ID",
     "TINY_TYPES",
     "TinyPaths",
+    "add_noise_",
     "configuration_pi_tiny",
     "load_frames",
     "make_tiny",
