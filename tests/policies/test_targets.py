@@ -71,7 +71,7 @@ def test_act_scores_zero_on_its_own_actions_though_it_has_a_vae(load: Callable[[
     labelled = {**loaded.batch, **teacher_labels(loaded.policy, loaded.batch, seed=0)}
     loaded.policy.train()
     try:
-        assert float(policy_loss(loaded.policy, labelled, seed=0)) == 0.0
+        assert policy_loss(loaded.policy, labelled, seed=0).item() == 0.0
     finally:
         loaded.policy.eval()
 
@@ -81,7 +81,7 @@ def test_loss_is_a_reproducible_float32_scalar_with_grad(loaded: Loaded) -> None
     assert losses[0].shape == ()
     assert losses[0].dtype == torch.float32
     assert losses[0].requires_grad
-    assert float(losses[0]) == float(losses[1])
+    assert losses[0].item() == losses[1].item()
 
 
 def test_global_random_state_mode_and_batch_are_untouched(loaded: Loaded) -> None:
@@ -104,9 +104,9 @@ def test_global_random_state_mode_and_batch_are_untouched(loaded: Loaded) -> Non
 
 def test_the_seed_decides_and_the_global_state_does_not(loaded: Loaded) -> None:
     torch.manual_seed(1)
-    first = float(policy_loss(loaded.policy, loaded.batch, seed=5))
+    first = policy_loss(loaded.policy, loaded.batch, seed=5).item()
     torch.manual_seed(2)
-    assert float(policy_loss(loaded.policy, loaded.batch, seed=5)) == first
+    assert policy_loss(loaded.policy, loaded.batch, seed=5).item() == first
 
 
 def test_smolvla_does_not_change_an_aloha_batch(load: Callable[[str], Loaded]) -> None:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import importlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -13,10 +14,12 @@ from lerobot.policies.pretrained import PreTrainedPolicy
 from torch import Tensor, nn
 
 from lerobot_craft.errors import TapError
-from lerobot_craft.policies import base_policy, make_tap, policy_loss, teacher_actions
+from lerobot_craft.policies import adapter_for, base_policy, make_tap, policy_loss, teacher_actions
+from lerobot_craft.taps import resolve_module
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from .conftest import Loaded
 
@@ -106,6 +109,43 @@ def test_peft(load: Callable[[str], Loaded], policy_type: str, targets: str) -> 
     assert with_grad
     assert all("lora_" in name for name in with_grad)
     assert policy_loss(wrapped, loaded.batch, seed=0).isfinite()
+
+
+def test_distributed_data_parallel(load: Callable[[str], Loaded], tmp_path: Path) -> None:
+    loaded = load("act")
+    torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
+    try:
+        wrapped = nn.parallel.DistributedDataParallel(loaded.copy())
+        tap = make_tap(wrapped, layers=(-1,))
+        expected = make_tap(loaded.policy, layers=(-1,)).features(loaded.batch, "tokens")
+        torch.testing.assert_close(tap.features(loaded.batch, "tokens"), expected)
+        assert all(name.startswith("module.model.") for name in tap.parameters_behind())
+        assert policy_loss(wrapped, loaded.batch, seed=0).isfinite()
+    finally:
+        torch.distributed.destroy_process_group()
+
+
+def full_size(policy_type: str) -> PreTrainedPolicy:
+    """LeRobot's own class with LeRobot's own sizes, without memory for its weights."""
+    modeling = importlib.import_module(f"lerobot.policies.{policy_type}.modeling_{policy_type}")
+    name = {"pi0": "PI0", "pi05": "PI05", "pi0_fast": "PI0Fast"}[policy_type]
+    core, wrapper = getattr(modeling, f"{name}Pytorch"), getattr(modeling, f"{name}Policy")
+    policy = wrapper.__new__(wrapper)
+    nn.Module.__init__(policy)
+    policy.config = PreTrainedConfig.get_choice_class(policy_type)(device="cpu")
+    with torch.device("meta"):
+        policy.model = core(policy.config)
+    return policy
+
+
+@pytest.mark.parametrize("policy_type", ["pi0", "pi05", "pi0_fast"])
+def test_the_points_exist_in_the_full_size_classes(policy_type: str) -> None:
+    policy = full_size(policy_type)
+    layers = adapter_for(policy).layers(policy)
+    assert len(layers) == 18
+    for (point,) in layers:
+        resolve_module(policy, point.path)
+    assert make_tap(policy, layers=(-2, -1)).describe()["layers"] == [16, 17]
 
 
 @PreTrainedConfig.register_subclass("craft_test_other")

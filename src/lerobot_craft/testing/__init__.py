@@ -3,7 +3,7 @@
 
 Importing this package registers the small variants, so that LeRobot can load a checkpoint that names them:
 
-    lerobot-train --policy.discover_packages_path=lerobot_craft.testing --policy.path=DIR/policy ...
+    lerobot-train --discover_packages_path=lerobot_craft.testing --policy.path=DIR/policy ...
 """
 
 from lerobot_craft.testing import _resnet, configuration_pi_tiny, processor_pi_tiny
