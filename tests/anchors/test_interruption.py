@@ -5,6 +5,7 @@ import runpy
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -20,10 +21,12 @@ SCRIPT = Path(__file__).parent / "_kill_sweep.py"
 
 
 @pytest.mark.parametrize("mode", ["fresh", "overwrite"])
-def test_killed_before_any_file_operation_it_goes_on_to_the_same_bytes(tmp_path: Path, mode: str) -> None:
-    result = subprocess.run(
-        [sys.executable, str(SCRIPT), str(tmp_path), mode], capture_output=True, text=True, check=False
-    )
+def test_killed_before_any_file_operation_it_goes_on_to_the_same_bytes(mode: str) -> None:
+    memory = Path("/dev/shm")  # noqa: S108 - a hundred builds wait for as many flushes on a disk
+    with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as folder:
+        result = subprocess.run(
+            [sys.executable, str(SCRIPT), folder, mode], capture_output=True, text=True, check=False
+        )
     assert result.returncode == 0, result.stderr
     assert int(result.stdout) > 20  # that many places to die, each of them tried
 
