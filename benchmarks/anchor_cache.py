@@ -4,9 +4,9 @@
     python benchmarks/anchor_cache.py --json anchor_cache.json
 
 Images are synthetic, 224×224, two cameras: noise with the 1/f amplitude spectrum of natural scenes,
-correlated over colours, with flat shapes over it and a little sensor noise. JPEG sizes of real scenes differ by a factor
-of two in either direction; sizes of targets do not depend on images. Frames are made by shifting 32 prepared
-images, which costs next to nothing, so that encoding is what is timed.
+correlated over colours, with flat shapes over it and a little sensor noise. Real scenes will give other JPEG
+sizes; sizes of targets do not depend on images. Frames are made by shifting 32 prepared images, which costs
+next to nothing, so that encoding is what is timed.
 """
 
 import argparse
@@ -217,7 +217,7 @@ def build_throughput(root: Path, frames: Frames, device: str, count: int, repeat
 
 
 def read_throughput(cache: AnchorCache, seconds: float) -> dict[str, float]:
-    """Count batches of 16 per second, without and with a thread that decodes ahead while nothing else runs."""
+    """Count batches of 16 per second, without and with a thread that decodes ahead."""
     figures: dict[str, float] = {}
     for prefetch in (0, 2):
         with AnchorBatches(cache, 16, prefetch=prefetch) as batches:

@@ -6,8 +6,9 @@ what is stored. This happens on a thread of its own, ahead of the teacher.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 from itertools import islice
 from pathlib import Path
 from typing import Protocol
@@ -116,16 +117,18 @@ def _fill(
     def prepare(start: int) -> tuple[list[Row], Frames]:
         return _prepare(plan, source, range(start, min(start + plan.batch_size, len(plan))), threads)
 
-    for start, (rows, batch) in _ahead(prepare, range(first, len(plan), plan.batch_size), batches_ahead):
-        with torch.no_grad(), seeded(derive_seed("label", plan.seed, start)):
-            targets = label(batch)
-        _add_targets(plan, rows, targets)
-        writer.append(rows[max(0, done - start) :])
-        if on_progress is not None:
-            on_progress(start + len(rows), len(plan))
+    # Closed, so that the thread ends with an error of the teacher's and not with its traceback.
+    with closing(_ahead(prepare, range(first, len(plan), plan.batch_size), batches_ahead)) as prepared:
+        for start, (rows, batch) in prepared:
+            with torch.no_grad(), seeded(derive_seed("label", plan.seed, start)):
+                targets = label(batch)
+            _add_targets(plan, rows, targets)
+            writer.append(rows[max(0, done - start) :])
+            if on_progress is not None:
+                on_progress(start + len(rows), len(plan))
 
 
-def _ahead[T](prepare: Callable[[int], T], starts: Iterable[int], depth: int) -> Iterator[tuple[int, T]]:
+def _ahead[T](prepare: Callable[[int], T], starts: Iterable[int], depth: int) -> Generator[tuple[int, T]]:
     """Yield `prepare(start)` for each start, in order, working up to `depth` of them ahead on one thread."""
     waiting: deque[tuple[int, Future[T]]] = deque()
     todo = iter(starts)
