@@ -179,3 +179,14 @@ def test_two_builds_at_once_are_refused(synthetic: Any, tmp_path: Path) -> None:
     with only_one(tmp_path), pytest.raises(CacheError, match="being built by another process"):
         synthetic.build(tmp_path)
     assert len(synthetic.build(tmp_path)) == 23
+
+
+def test_other_library_versions_stop_a_half_built_cache_but_not_a_whole_one(
+    synthetic: Any, tmp_path: Path
+) -> None:
+    interrupt(synthetic, tmp_path / "half", 3)
+    newer = synthetic.plan(versions={"torch": "99.0"})
+    with pytest.raises(CacheError, match="`versions`"):
+        synthetic.build(tmp_path / "half", newer)
+    synthetic.build(tmp_path / "whole")
+    assert len(synthetic.build(tmp_path / "whole", newer)) == 23
