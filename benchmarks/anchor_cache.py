@@ -233,29 +233,33 @@ def read_throughput(cache: AnchorCache, seconds: float) -> dict[str, float]:
     return figures
 
 
-def peak_mib() -> float:
-    """Return this process's largest resident size so far."""
+def resident_mib(entry: str) -> float:
+    """Return this process's resident size now (`VmRSS`) or its largest so far (`VmHWM`)."""
     status = Path("/proc/self/status").read_text()
-    return next(int(line.split()[1]) / 1024 for line in status.splitlines() if line.startswith("VmHWM"))
+    return next(int(line.split()[1]) / 1024 for line in status.splitlines() if line.startswith(entry))
 
 
 def memory_job(job: str, count: int, directory: Path) -> None:
-    """Build or read anchors in this process and print how far its peak grew, in MiB."""
+    """Build or read anchors in this process; print how far its peak and its usual size grew, in MiB."""
     frames = Frames()
     plan = CachePlan(kinds=("hidden",), frame_indices=tuple(range(count)))
-    for name in CAMERAS:
-        frames(0)[name].sum()
-    before = peak_mib()
+    before = resident_mib("VmRSS")
+    sizes: list[float] = []
     if job == "build":
         build_cache(
-            directory, plan, random_access(frames), lambda batch: random_targets("hidden", len(batch["task"]))
+            directory,
+            plan,
+            random_access(frames),
+            lambda batch: random_targets("hidden", len(batch["task"])),
+            on_progress=lambda done, total: sizes.append(resident_mib("VmRSS")),
         )
     else:
-        batches = AnchorBatches(AnchorCache.open(directory), 16, prefetch=2)
-        for _ in range(count // 16):
-            next(batches)
-        batches.close()
-    print(peak_mib() - before)
+        with AnchorBatches(AnchorCache.open(directory), 16, prefetch=2) as batches:
+            for _ in range(count // 16):
+                next(batches)
+                sizes.append(resident_mib("VmRSS"))
+    later = sizes[len(sizes) // 2 :]  # after the first shard
+    print(resident_mib("VmHWM") - before, statistics.median(later) - before)
 
 
 def memory(root: Path, counts: tuple[int, ...]) -> dict[str, float]:
@@ -272,7 +276,9 @@ def memory(root: Path, counts: tuple[int, ...]) -> dict[str, float]:
                 str(root / f"memory-{count}"),
             ]
             result = subprocess.run(command, check=True, capture_output=True, text=True)
-            figures[f"memory.{job}_{count}_anchors_mib"] = float(result.stdout)
+            peak, usual = map(float, result.stdout.split())
+            figures[f"memory.{job}_{count}_anchors_peak_mib"] = peak
+            figures[f"memory.{job}_{count}_anchors_median_mib"] = usual
     return figures
 
 

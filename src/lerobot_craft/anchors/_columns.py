@@ -87,8 +87,13 @@ def encode_value(
         )
     if isinstance(value, str):
         return Column(name, "frame", "text", "uint8", ()), [value.encode()]
-    # torch.tensor on a Python float follows the default dtype, as LeRobot's own collation does.
-    tensor = value.detach().cpu() if isinstance(value, Tensor) else torch.as_tensor(value)
+    try:
+        tensor = value.detach().cpu() if isinstance(value, Tensor) else torch.as_tensor(value)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise CraftError(
+            f"frame key `{name}` got {type(value).__name__}, expected a tensor, an array, a number or text "
+            f"({error}). Leave it out of the frames."
+        ) from error
     if is_image(name, tensor, image_keys):
         pixels = as_uint8(name, tensor)
         images = pixels.unbind(0) if pixels.ndim == 4 else (pixels,)
