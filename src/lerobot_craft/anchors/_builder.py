@@ -5,6 +5,7 @@ Each frame is encoded and decoded again before the teacher sees it, so that the 
 what is stored. This happens on a thread of its own, ahead of the teacher.
 """
 
+import os
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -64,7 +65,7 @@ def build_cache(
     overwrite: bool = False,
     on_progress: Progress | None = None,
     batches_ahead: int = 2,
-    encode_threads: int = 4,
+    encode_threads: int | None = None,
 ) -> AnchorCache:
     """Build a cache, or go on with one that was interrupted. Equal arguments give equal bytes.
 
@@ -78,7 +79,8 @@ def build_cache(
         overwrite: Replace an older cache once this one is whole.
         on_progress: Called with anchors done and in all, after every batch.
         batches_ahead: How many batches to encode ahead of the teacher.
-        encode_threads: On how many threads; encoding does not hold Python's lock.
+        encode_threads: On how many threads; None is half of the processors, 8 at most. Encoding does not hold
+            Python's lock, and more threads than that take time from a teacher on the same processors.
 
     Raises:
         CacheError: The folder holds something else, the disk is full, or frames or targets are not as
@@ -91,7 +93,8 @@ def build_cache(
     with only_one(root):
         writer = CacheWriter(root, plan, overwrite=overwrite)
         if not writer.whole:
-            with ThreadPoolExecutor(encode_threads, thread_name_prefix="anchor-encoder") as threads:
+            workers = encode_threads or min(8, max(1, (os.cpu_count() or 1) // 2))
+            with ThreadPoolExecutor(workers, thread_name_prefix="anchor-encoder") as threads:
                 _fill(writer, plan, frames, label, on_progress, batches_ahead, threads)
         writer.publish()
     return AnchorCache.open(root)
