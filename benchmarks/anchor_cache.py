@@ -219,7 +219,7 @@ def build_throughput(root: Path, frames: Frames, device: str, count: int, repeat
         f"build.{device}.teacher_ms_per_anchor": 1000 * statistics.median(times["bare"]) / count,
         f"build.{device}.build_ms_per_anchor": 1000 * statistics.median(times["build"]) / count,
         f"build.{device}.encoding_alone_ms_per_anchor": 1000 * statistics.median(times["encode"]) / count,
-        # Does not depend on what else the machine does, but does not see a teacher slowed by the encoder either.
+        # Whatever else the machine does; but blind to a teacher that the encoder slows down.
         f"build.{device}.share_of_build_spent_in_teacher": sum(inside) / sum(times["build"]),
         f"build.{device}.share_of_bare_forward": statistics.median(ratios),
         f"build.{device}.share_of_bare_forward_worst": min(ratios),
