@@ -127,9 +127,7 @@ def test_diffusion_tokens_are_steps_by_cameras(load: Callable[[str], Loaded]) ->
         for camera_index, camera in enumerate(CAMERAS):
             for step in range(2):
                 images = loaded.batch[camera].clone()
-                images[:, step] = torch.rand(
-                    images[:, step].shape, generator=torch.Generator().manual_seed(0)
-                )
+                images[:, step] = torch.rand(images[:, step].shape, generator=torch.Generator().manual_seed(0))
                 after, _ = tap.hidden({**loaded.batch, camera: images})
                 expected = span_mask(layout, (2 * step + camera_index, 2 * step + camera_index + 1))
                 assert torch.equal(moved(before[0], after[0]), expected)

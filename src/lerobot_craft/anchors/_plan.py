@@ -126,14 +126,19 @@ class CachePlan:
         values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in data.items()}
         return cls(**values)
 
-    def differences(self, other: "CachePlan") -> list[str]:
-        """Say, setting by setting, how `other` differs from this plan."""
+    def differences(self, other: "CachePlan", *, versions: bool = True) -> list[str]:
+        """Say, setting by setting, how `other` differs from this plan.
+
+        Args:
+            other: The other plan.
+            versions: Whether other library versions count. They do for bytes, not for what is in them.
+        """
         # Through JSON, where a tuple inside `extra` equals the list it is read back as.
         mine, theirs = (json.loads(canonical_json(plan.to_json())) for plan in (self, other))
         return [
             f"`{name}`: {_brief(mine[name])} there, {_brief(theirs[name])} here"
             for name in mine
-            if mine[name] != theirs[name]
+            if mine[name] != theirs[name] and (versions or name != "versions")
         ]
 
 

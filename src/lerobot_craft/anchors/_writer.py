@@ -59,7 +59,8 @@ class CacheWriter:
         """Whether the cache was there already, built from the same plan."""
         if self.whole:
             self._manifest = _read_manifest(directory / MANIFEST)
-            _refuse_difference(self._manifest.plan, plan, directory, "holds a cache")
+            differences = self._manifest.plan.differences(plan, versions=False)
+            _refuse_difference(differences, directory, "holds a cache")
         else:
             self._resume(overwrite=overwrite)
 
@@ -104,7 +105,8 @@ class CacheWriter:
             return
         try:
             pending = _read_manifest(self._build / name, partial=name == PROGRESS)
-            _refuse_difference(pending.plan, self._plan, self._directory, "holds a half-built cache")
+            differences = pending.plan.differences(self._plan)
+            _refuse_difference(differences, self._directory, "holds a half-built cache")
         except CacheError:
             if not overwrite:
                 raise
@@ -199,8 +201,7 @@ def _refuse_foreign_files(directory: Path) -> None:
         )
 
 
-def _refuse_difference(theirs: CachePlan, mine: CachePlan, directory: Path, what: str) -> None:
-    differences = theirs.differences(mine)
+def _refuse_difference(differences: Sequence[str], directory: Path, what: str) -> None:
     if differences:
         raise CacheError(
             f"`{directory}` {what} built with other settings: {'; '.join(differences)}. Give the same "
