@@ -1,7 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fixtures that several folders of tests share; each is made once a session."""
+"""Fixtures that several folders of tests share. LeRobot takes 12 s to import, so only fixtures that need it do."""
 
+import hashlib
 import os
+import shutil
+from collections.abc import Callable
+from importlib.metadata import version
+from typing import TYPE_CHECKING
 
 # Before anything imports LeRobot: tests are offline, and one thread is deterministic and faster on a busy machine.
 os.environ["HF_HUB_OFFLINE"] = "1"
@@ -10,8 +15,42 @@ os.environ["OMP_NUM_THREADS"] = "1"
 from pathlib import Path
 
 import pytest
+import torch
 from tests._caches import build_anchors
 from tests._problem import Problem, make_problem, make_teacher
+
+if TYPE_CHECKING:
+    from lerobot_craft.testing import TinyPaths
+
+
+@pytest.fixture(autouse=True)
+def deterministic() -> None:
+    """Start every test from the same random state."""
+    torch.manual_seed(0)
+    torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def make_tiny_once(request: pytest.FixtureRequest) -> "Callable[[str], TinyPaths]":
+    """Give the tiny checkpoint and dataset of a policy type, made once and kept until its sources change."""
+    import lerobot_craft.testing as support
+
+    digest = hashlib.sha256(f"{version('lerobot')} {version('torch')}".encode())
+    for source in sorted(Path(support.__file__).parent.glob("*.py")):
+        digest.update(source.read_bytes())
+    assert request.config.cache is not None
+    folder = request.config.cache.mkdir("tiny") / digest.hexdigest()[:16]
+
+    def make(policy_type: str) -> "TinyPaths":
+        target = folder / policy_type
+        done = target / "done"
+        if not done.exists():
+            shutil.rmtree(target, ignore_errors=True)
+            support.make_tiny(policy_type, target)
+            done.touch()
+        return support.TinyPaths(target / "policy", target / "data")
+
+    return make
 
 
 @pytest.fixture(scope="session")

@@ -52,7 +52,7 @@ class RetentionConstraint:
     5. λ moves by the violation, for the next step.
 
     **The cheap path.** With projection off, no bound on the retention step and no statistics asked for, 2 to 4 are one
-    backward pass of λ·L_retain straight into `.grad`: no r, no copy, no dot product.
+    backward pass of λ·L_retain straight into `.grad`: no r, no copy, no dot product. In a single process only.
 
     **Order with other tools.** Gradient accumulation: call `apply_` once, after the last micro-batch's `backward()`.
     Gradient scaler: `scaler.scale(loss).backward()`, `scaler.unscale_(optimizer)`, `apply_`, clip, `scaler.step`,
@@ -197,6 +197,9 @@ class RetentionConstraint:
             self._projection is not Projection.OFF
             or self.config.max_retention_ratio is not None
             or self._merge_mode is MergeMode.EQUAL
+            # A second backward pass into .grad would pass the hooks of DistributedDataParallel, whose reducer then
+            # takes parameters that only the anchors reach for used by the task, and fails in the next step.
+            or _distributed.world_size() > 1
         )
 
     @property
@@ -270,8 +273,6 @@ class RetentionConstraint:
         weight = retention_weight(self.multiplier.value, self._merge_mode) * self._frequency_scale
         weight = torch.where(torch.isfinite(self._last_loss), weight, 0.0)
         usable = backward_into_grad_(loss, parameters, weight, self._loss_scale if scaled else None)
-        if _distributed.world_size() > 1:
-            usable = _average_grad_(parameters, usable)
         return self._finish(self._report(step, retained=True), usable=usable, task_finite=task_finite)
 
     def _projects(self, violation: Tensor) -> Tensor:
@@ -358,15 +359,3 @@ def _averaged(loss: Tensor) -> Tensor:
 
 def _norm_of_grad(parameters: Sequence[nn.Parameter]) -> Tensor:
     return gradient_products([parameter.grad for parameter in parameters], [None] * len(parameters)).task_norm
-
-
-def _average_grad_(parameters: Sequence[nn.Parameter], usable: Tensor) -> Tensor:
-    # g is the same in every process by now, so the mean of g + λ·r is g + λ·(mean of r).
-    gradients: list[Tensor] = []
-    for parameter in parameters:
-        if parameter.grad is None:
-            parameter.grad = torch.zeros_like(parameter)
-        gradients.append(parameter.grad)
-    agreed = usable.to(torch.float32)
-    _distributed.average_([*gradients, agreed])
-    return agreed == 1.0

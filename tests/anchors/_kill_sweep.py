@@ -41,7 +41,7 @@ def build(directory: Path, *, seed: int = 1, overwrite: bool = False, pause: flo
         noise = torch.randn(len(frames["task"]), 6)
         return {"target_features": frames["observation.image"].flatten(1)[:, :6] + noise}
 
-    indices = tuple(range(5))
+    indices = tuple(range(4))
     plan = CachePlan(kinds=("feature",), frame_indices=indices, shard_size=2, batch_size=3, seed=seed)
     build_cache(directory, plan, random_access(frame), label, overwrite=overwrite)
 
@@ -89,7 +89,7 @@ def contents(directory: Path) -> dict[str, bytes]:
 
 def sweep(root: Path, *, overwrite: bool) -> int:
     reference = root / "reference"
-    assert in_fork(lambda: build(reference)) == 0
+    build(reference)  # in this process, so that the forks find every lazy import done
     expected = contents(reference)
     older = root / "older"
     assert in_fork(lambda: build(older, seed=2)) == 0

@@ -66,9 +66,7 @@ def cache(synthetic: Synthetic, tmp_path: Path) -> AnchorCache:
 
 
 def contents(directory: Path) -> dict[str, bytes]:
-    return {
-        str(path.relative_to(directory)): path.read_bytes() for path in directory.rglob("*") if path.is_file()
-    }
+    return {str(path.relative_to(directory)): path.read_bytes() for path in directory.rglob("*") if path.is_file()}
 
 
 @pytest.fixture

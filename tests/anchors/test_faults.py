@@ -114,18 +114,14 @@ def test_a_manifest_that_is_none(cache: AnchorCache, text: str) -> None:
         lambda data: data["columns"][0].update(role="code"),
     ],
 )
-def test_a_manifest_with_a_wrong_entry(
-    cache: AnchorCache, change: Callable[[dict[str, Any]], object]
-) -> None:
+def test_a_manifest_with_a_wrong_entry(cache: AnchorCache, change: Callable[[dict[str, Any]], object]) -> None:
     edit_manifest(cache.directory, change)
     with pytest.raises(CacheError, match="is not a valid manifest"):
         AnchorCache.open(cache.directory)
 
 
 @pytest.mark.parametrize("number", [0, 1])
-def test_a_pickle_in_place_of_a_shard_is_refused_and_not_run(
-    cache: AnchorCache, tmp_path: Path, number: int
-) -> None:
+def test_a_pickle_in_place_of_a_shard_is_refused_and_not_run(cache: AnchorCache, tmp_path: Path, number: int) -> None:
     marker = tmp_path / "executed"
     replace_shard(cache.directory, pickle.dumps(Payload(marker)), number)
     with pytest.raises(CacheError, match="cannot be read as a shard"):
@@ -174,9 +170,7 @@ def test_a_link_out_of_the_folder_is_refused(cache: AnchorCache, tmp_path: Path)
         ("target:teacher_hidden", lambda t: t[:3].contiguous(), "got shape"),
     ],
 )
-def test_a_forged_shard_gives_one_clear_error(
-    cache: AnchorCache, key: str, change: Any, message: str
-) -> None:
+def test_a_forged_shard_gives_one_clear_error(cache: AnchorCache, key: str, change: Any, message: str) -> None:
     tensors = load_file(cache.directory / "shard_00001.safetensors")
     tensors[key] = change(tensors[key])
     replace_shard(cache.directory, save(tensors))

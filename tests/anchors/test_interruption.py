@@ -5,6 +5,7 @@ import runpy
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -20,10 +21,12 @@ SCRIPT = Path(__file__).parent / "_kill_sweep.py"
 
 
 @pytest.mark.parametrize("mode", ["fresh", "overwrite"])
-def test_killed_before_any_file_operation_it_goes_on_to_the_same_bytes(tmp_path: Path, mode: str) -> None:
-    result = subprocess.run(
-        [sys.executable, str(SCRIPT), str(tmp_path), mode], capture_output=True, text=True, check=False
-    )
+def test_killed_before_any_file_operation_it_goes_on_to_the_same_bytes(mode: str) -> None:
+    memory = Path("/dev/shm")  # noqa: S108 - a hundred builds wait for as many flushes on a disk
+    with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as folder:
+        result = subprocess.run(
+            [sys.executable, str(SCRIPT), folder, mode], capture_output=True, text=True, check=False
+        )
     assert result.returncode == 0, result.stderr
     assert int(result.stdout) > 20  # that many places to die, each of them tried
 
@@ -82,9 +85,7 @@ def test_an_exception_in_the_teacher_costs_only_its_shard(
     assert len(synthetic.seen) == 6 - whole_shards * 5 // 4  # only batches beyond the whole shards ran again
 
 
-def test_a_half_built_cache_of_other_settings_is_refused_with_what_differs(
-    synthetic: Any, tmp_path: Path
-) -> None:
+def test_a_half_built_cache_of_other_settings_is_refused_with_what_differs(synthetic: Any, tmp_path: Path) -> None:
     interrupt(synthetic, tmp_path, 3)
     with pytest.raises(CacheError, match=r"half-built.*`dtype`: 'float16' there, 'float32' here") as caught:
         synthetic.build(tmp_path, synthetic.plan(dtype="float32", seed=7))
@@ -176,3 +177,12 @@ def test_two_builds_at_once_are_refused(synthetic: Any, tmp_path: Path) -> None:
     with only_one(tmp_path), pytest.raises(CacheError, match="being built by another process"):
         synthetic.build(tmp_path)
     assert len(synthetic.build(tmp_path)) == 23
+
+
+def test_other_library_versions_stop_a_half_built_cache_but_not_a_whole_one(synthetic: Any, tmp_path: Path) -> None:
+    interrupt(synthetic, tmp_path / "half", 3)
+    newer = synthetic.plan(versions={"torch": "99.0"})
+    with pytest.raises(CacheError, match="`versions`"):
+        synthetic.build(tmp_path / "half", newer)
+    synthetic.build(tmp_path / "whole")
+    assert len(synthetic.build(tmp_path / "whole", newer)) == 23

@@ -169,6 +169,8 @@ def test_float16_overflow_names_the_cure(synthetic: Any, tmp_path: Path) -> None
         ({"observation.images.top": torch.zeros(5, 8, 8)}, r"expected \[1 or 3, height, width\]"),
         ({"a:b": torch.zeros(1)}, "without ':'"),
         ({"observation.z": torch.zeros(1, dtype=torch.complex64)}, "complex64"),
+        ({"subtask": None}, "`subtask` got NoneType"),
+        ({"subtasks": ["a", "b"]}, "`subtasks` got list"),
     ],
 )
 def test_frames_that_cannot_be_stored(synthetic: Any, tmp_path: Path, change: Any, message: str) -> None:

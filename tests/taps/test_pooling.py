@@ -79,9 +79,7 @@ def test_half_precision_is_pooled_in_float32() -> None:
         ("mean_masked", TokenLayout(VALID[:, :5]), r"\[2, 8, 3\].*\[2, 5\]"),
     ],
 )
-def test_what_a_layout_lacks_is_named(
-    hidden: Tensor, pooling: str, layout: TokenLayout, message: str
-) -> None:
+def test_what_a_layout_lacks_is_named(hidden: Tensor, pooling: str, layout: TokenLayout, message: str) -> None:
     with pytest.raises(TapError, match=message):
         pool(hidden, layout, pooling)  # type: ignore[arg-type]
 

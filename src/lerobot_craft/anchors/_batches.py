@@ -99,9 +99,7 @@ class AnchorBatches:
         return chosen
 
     def _order(self, epoch: int) -> NDArray[np.int64]:
-        return shuffled(
-            len(self.indices), "order", self.seed, epoch if self.cycle is None else epoch % self.cycle
-        )
+        return shuffled(len(self.indices), "order", self.seed, epoch if self.cycle is None else epoch % self.cycle)
 
     def __iter__(self) -> Self:
         return self

@@ -5,9 +5,11 @@ Each frame is encoded and decoded again before the teacher sees it, so that the 
 what is stored. This happens on a thread of its own, ahead of the teacher.
 """
 
+import os
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 from itertools import islice
 from pathlib import Path
 from typing import Protocol
@@ -17,7 +19,6 @@ from torch import Tensor
 
 from lerobot_craft.anchors._columns import (
     DTYPES,
-    Encoded,
     Frame,
     Frames,
     FrameValue,
@@ -64,6 +65,7 @@ def build_cache(
     overwrite: bool = False,
     on_progress: Progress | None = None,
     batches_ahead: int = 2,
+    encode_threads: int | None = None,
 ) -> AnchorCache:
     """Build a cache, or go on with one that was interrupted. Equal arguments give equal bytes.
 
@@ -77,6 +79,8 @@ def build_cache(
         overwrite: Replace an older cache once this one is whole.
         on_progress: Called with anchors done and in all, after every batch.
         batches_ahead: How many batches to encode ahead of the teacher.
+        encode_threads: On how many threads; None is half of the processors, 8 at most. Encoding does not hold
+            Python's lock, and more threads than that take time from a teacher on the same processors.
 
     Raises:
         CacheError: The folder holds something else, the disk is full, or frames or targets are not as
@@ -89,7 +93,9 @@ def build_cache(
     with only_one(root):
         writer = CacheWriter(root, plan, overwrite=overwrite)
         if not writer.whole:
-            _fill(writer, plan, frames, label, on_progress, batches_ahead)
+            workers = encode_threads or min(8, max(1, (os.cpu_count() or 1) // 2))
+            with ThreadPoolExecutor(workers, thread_name_prefix="anchor-encoder") as threads:
+                _fill(writer, plan, frames, label, on_progress, batches_ahead, threads)
         writer.publish()
     return AnchorCache.open(root)
 
@@ -101,6 +107,7 @@ def _fill(
     label: Label,
     on_progress: Progress | None,
     batches_ahead: int,
+    threads: ThreadPoolExecutor,
 ) -> None:
     # Batches are cut from the whole plan, not from what is left: a resumed build repeats the batch that
     # straddles the last whole shard, and every forward has the neighbours it would have had.
@@ -111,22 +118,24 @@ def _fill(
     source = iter(frames(plan.frame_indices[first:]))
 
     def prepare(start: int) -> tuple[list[Row], Frames]:
-        return _prepare(plan, source, range(start, min(start + plan.batch_size, len(plan))))
+        return _prepare(plan, source, range(start, min(start + plan.batch_size, len(plan))), threads)
 
-    for start, (rows, batch) in _ahead(prepare, range(first, len(plan), plan.batch_size), batches_ahead):
-        with torch.no_grad(), seeded(derive_seed("label", plan.seed, start)):
-            targets = label(batch)
-        _add_targets(plan, rows, targets)
-        writer.append(rows[max(0, done - start) :])
-        if on_progress is not None:
-            on_progress(start + len(rows), len(plan))
+    # Closed, so that the thread ends with an error of the teacher's and not with its traceback.
+    with closing(_ahead(prepare, range(first, len(plan), plan.batch_size), batches_ahead)) as prepared:
+        for start, (rows, batch) in prepared:
+            with torch.no_grad(), seeded(derive_seed("label", plan.seed, start)):
+                targets = label(batch)
+            _add_targets(plan, rows, targets)
+            writer.append(rows[max(0, done - start) :])
+            if on_progress is not None:
+                on_progress(start + len(rows), len(plan))
 
 
-def _ahead[T](prepare: Callable[[int], T], starts: Iterable[int], depth: int) -> Iterator[tuple[int, T]]:
+def _ahead[T](prepare: Callable[[int], T], starts: Iterable[int], depth: int) -> Generator[tuple[int, T]]:
     """Yield `prepare(start)` for each start, in order, working up to `depth` of them ahead on one thread."""
     waiting: deque[tuple[int, Future[T]]] = deque()
     todo = iter(starts)
-    with ThreadPoolExecutor(1, thread_name_prefix="anchor-encoder") as executor:
+    with ThreadPoolExecutor(1, thread_name_prefix="anchor-source") as executor:
         try:
             waiting.extend((start, executor.submit(prepare, start)) for start in islice(todo, depth))
             while waiting:
@@ -138,15 +147,15 @@ def _ahead[T](prepare: Callable[[int], T], starts: Iterable[int], depth: int) ->
             executor.shutdown(cancel_futures=True)
 
 
-def _prepare(plan: CachePlan, source: Iterator[Frame], anchors: range) -> tuple[list[Row], Frames]:
+def _prepare(
+    plan: CachePlan, source: Iterator[Frame], anchors: range, threads: ThreadPoolExecutor
+) -> tuple[list[Row], Frames]:
     frames = list(islice(source, len(anchors)))
     if len(frames) != len(anchors):
-        raise CacheError(
-            f"`frames` ended at anchor {anchors.start + len(frames)}, expected {len(plan)} of them."
-        )
-    rows = [_encode(plan, anchor, frame) for anchor, frame in zip(anchors, frames, strict=True)]
+        raise CacheError(f"`frames` ended at anchor {anchors.start + len(frames)}, expected {len(plan)} of them.")
+    rows = list(threads.map(lambda anchor, frame: _encode(plan, anchor, frame), anchors, frames))
     columns = [column for column in rows[0] if column.role == "frame"]
-    values: list[list[Encoded]] = []
+    decoded: Frames = {}
     for column in columns:
         missing = next((anchor for anchor, row in zip(anchors, rows, strict=True) if column not in row), None)
         if missing is not None:
@@ -154,10 +163,8 @@ def _prepare(plan: CachePlan, source: Iterator[Frame], anchors: range) -> tuple[
                 f"anchor {missing} (frame {plan.frame_indices[missing]}) lacks `{column.name}` as "
                 f"{column.encoding} {column.dtype} {list(column.shape)}, which anchor {anchors.start} has."
             )
-        values.append([row[column] for row in rows])
-    return rows, {
-        column.name: decode_column(column, part) for column, part in zip(columns, values, strict=True)
-    }
+        decoded[column.name] = decode_column(column, [row[column] for row in rows], threads)
+    return rows, decoded
 
 
 def _encode(plan: CachePlan, anchor: int, frame: Frame) -> Row:
@@ -202,9 +209,7 @@ def _rounded(plan: CachePlan, name: str, raw: Tensor) -> Tensor:
     values = raw.detach().to(device="cpu", dtype=wanted)
     if values.is_floating_point() and not bool(values.isfinite().all()):
         raw_is_finite = bool(raw.isfinite().all())
-        cure = (
-            "Use `--dtype=bfloat16` or float32." if raw_is_finite else "The teacher itself gives such values."
-        )
+        cure = "Use `--dtype=bfloat16` or float32." if raw_is_finite else "The teacher itself gives such values."
         raise CacheError(
             f"`{name}` got values that are not finite in {plan.dtype}; the teacher's largest is "
             f"{raw.detach().float().abs().max().item():g}. {cure}"

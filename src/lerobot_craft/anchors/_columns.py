@@ -5,6 +5,7 @@ Builder and reader share `decode_column`, so that the teacher and, later, the st
 """
 
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 
 import numpy as np
@@ -81,13 +82,16 @@ def encode_value(
 ) -> tuple[Column, Encoded]:
     """Encode one value of a frame."""
     if ":" in name:
-        raise CraftError(
-            f"frame key got {name!r}, expected a name without ':', which shards use as a separator."
-        )
+        raise CraftError(f"frame key got {name!r}, expected a name without ':', which shards use as a separator.")
     if isinstance(value, str):
         return Column(name, "frame", "text", "uint8", ()), [value.encode()]
-    # torch.tensor on a Python float follows the default dtype, as LeRobot's own collation does.
-    tensor = value.detach().cpu() if isinstance(value, Tensor) else torch.as_tensor(value)
+    try:
+        tensor = value.detach().cpu() if isinstance(value, Tensor) else torch.as_tensor(value)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise CraftError(
+            f"frame key `{name}` got {type(value).__name__}, expected a tensor, an array, a number or text "
+            f"({error}). Leave it out of the frames."
+        ) from error
     if is_image(name, tensor, image_keys):
         pixels = as_uint8(name, tensor)
         images = pixels.unbind(0) if pixels.ndim == 4 else (pixels,)
@@ -104,10 +108,17 @@ def tensor_column(name: str, role: str, tensor: Tensor) -> Column:
     return Column(name, role, "tensor", dtype, tuple(tensor.shape))
 
 
-def decode_column(column: Column, rows: Sequence[Encoded]) -> Tensor | list[str]:
+def decode_column(
+    column: Column, rows: Sequence[Encoded], threads: ThreadPoolExecutor | None = None
+) -> Tensor | list[str]:
     """Decode one column of several anchors to [batch, …], or to a list of text.
 
     Images come back as float32 in [0, 1], as LeRobotDataset gives them.
+
+    Args:
+        column: What the rows are.
+        rows: The anchors' encoded values.
+        threads: Decode images on these.
     """
     if column.encoding == "tensor":
         return torch.stack([row for row in rows if isinstance(row, Tensor)])
@@ -116,12 +127,14 @@ def decode_column(column: Column, rows: Sequence[Encoded]) -> Tensor | list[str]
         try:
             return [pieces[0].decode() for pieces in blobs]
         except UnicodeDecodeError as error:
-            raise CacheError(
-                f"text `{column.name}` is not UTF-8 ({error}). Build the cache again."
-            ) from error
+            raise CacheError(f"text `{column.name}` is not UTF-8 ({error}). Build the cache again.") from error
     one = column.shape[-3:]
-    images = [decode_image(column.name, piece, column.encoding, one) for pieces in blobs for piece in pieces]
-    return torch.stack(images).to(torch.float32).div_(255.0).reshape(len(blobs), *column.shape)
+
+    def decode(piece: bytes) -> Tensor:
+        return decode_image(column.name, piece, column.encoding, one)
+
+    images = (map if threads is None else threads.map)(decode, [piece for pieces in blobs for piece in pieces])
+    return torch.stack(list(images)).to(torch.float32).div_(255.0).reshape(len(blobs), *column.shape)
 
 
 def pack_column(column: Column, rows: Sequence[Encoded]) -> dict[str, Tensor]:

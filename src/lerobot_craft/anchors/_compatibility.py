@@ -58,31 +58,26 @@ def check_compatible(
         "layers": None if layers is None else tuple(layers),
         "pooling": pooling,
     }
-    recorded = _recorded(cache)
-    unknown: list[str] = []
     problems: list[str] = []
     if mode is not None and not set(MODE_KINDS[check_mode(mode)]) & set(cache.kinds):
         wanted = " or ".join(MODE_KINDS[mode])
         problems.append(
             f"`retention_mode` got {mode!r} and a cache of {', '.join(cache.kinds)}, expected one of {wanted}"
         )
-    for name, value in expected.items():
-        if value is None:
-            continue
-        if not recorded[name]:
-            unknown.append(name)
-        elif recorded[name] != value:
-            problems.append(f"`{name}` got {recorded[name]} in the cache, expected {value}")
+    recorded = _recorded(cache)
+    asked = {name: value for name, value in expected.items() if value is not None}
+    problems += [
+        f"`{name}` got {recorded[name]} in the cache, expected {value}"
+        for name, value in asked.items()
+        if recorded[name] and recorded[name] != value
+    ]
     if problems:
-        command = build_command(
-            cache, mode=mode, tap=tap, layers=layers, pooling=pooling, policy_path=policy_path
-        )
+        command = build_command(cache, mode=mode, tap=tap, layers=layers, pooling=pooling, policy_path=policy_path)
         listed = "\n".join(f"  - {problem}" for problem in problems)
         raise CacheMismatchError(
-            f"the anchor cache in `{cache.directory}` is not for this run:\n{listed}\n"
-            f"Build the right one:\n  {command}"
+            f"the anchor cache in `{cache.directory}` is not for this run:\n{listed}\nBuild the right one:\n  {command}"
         )
-    return tuple(unknown)
+    return tuple(name for name in asked if not recorded[name])
 
 
 def build_command(
@@ -100,9 +95,7 @@ def build_command(
     flags = {
         "--policy.path": policy_path or (plan.policy_path if plan else None) or "POLICY",
         "--dataset.repo_id": (plan.dataset if plan else None) or "DATASET",
-        "--output_dir": f"{cache.directory}-{'-'.join(kinds)}"
-        if mode is not None
-        else f"{cache.directory}-new",
+        "--output_dir": f"{cache.directory}-{'-'.join(kinds)}" if mode is not None else f"{cache.directory}-new",
         "--kinds": ",".join(kinds),
         "--tap": tap,
         "--layers_to_save": None if layers is None else ",".join(map(str, layers)),

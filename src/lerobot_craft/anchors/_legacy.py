@@ -84,13 +84,9 @@ class LegacyCache:
             parts.append(_Part(path, len(rows)))
             found = frozenset(rows[0])
             if not found & frozenset(TARGETS):
-                raise CacheError(
-                    f"`{path}` got {sorted(found)}, expected one of {', '.join(TARGETS)} among them."
-                )
+                raise CacheError(f"`{path}` got {sorted(found)}, expected one of {', '.join(TARGETS)} among them.")
             if names not in (None, found):
-                raise CacheError(
-                    f"`{path}` got {sorted(found)}, expected the same as in the shards before it."
-                )
+                raise CacheError(f"`{path}` got {sorted(found)}, expected the same as in the shards before it.")
             names = found
             for name in found & frozenset(_PADDING):
                 lengths[name] = max(lengths.get(name, 0), *(row[name].shape[-1] for row in rows))
@@ -156,9 +152,7 @@ class LegacyCache:
             return torch.stack(values)
         except RuntimeError as error:
             shapes = sorted({tuple(value.shape) for value in values})
-            raise CacheError(
-                f"`{self.directory}`: `{name}` got the shapes {shapes}, expected one."
-            ) from error
+            raise CacheError(f"`{self.directory}`: `{name}` got the shapes {shapes}, expected one.") from error
 
 
 def open_cache(directory: Path | str) -> "AnchorCache | LegacyCache":
@@ -178,9 +172,7 @@ def _read_metadata(root: Path) -> dict[str, Any]:
     try:
         metadata = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
-        raise CacheError(
-            f"`{path}` is missing: this is no older cache, or one whose build never ended."
-        ) from error
+        raise CacheError(f"`{path}` is missing: this is no older cache, or one whose build never ended.") from error
     except (OSError, ValueError, RecursionError) as error:
         raise CacheError(f"`{path}` cannot be read as JSON ({error}).") from error
     if not isinstance(metadata, dict):
@@ -194,9 +186,7 @@ def _shard_paths(root: Path, metadata: Mapping[str, Any]) -> list[Path]:
     expected = max([len(numbered), *(number + 1 for number in numbered), *declared])
     missing = sorted(set(range(expected)) - set(numbered))
     if missing or not numbered:
-        raise CacheError(
-            f"`{root}` lacks shard {missing[:5]} of {expected}. Copy it again, or build a new cache."
-        )
+        raise CacheError(f"`{root}` lacks shard {missing[:5]} of {expected}. Copy it again, or build a new cache.")
     return [inside(root, numbered[number]) for number in sorted(numbered)]
 
 

@@ -97,9 +97,7 @@ class Manifest:
                 statistics=dict(data["statistics"]),
             )
         except (CraftError, KeyError, TypeError, ValueError, AttributeError) as error:
-            raise CacheError(
-                f"`{path}` is not a valid manifest ({error!r}). Build the cache again."
-            ) from error
+            raise CacheError(f"`{path}` is not a valid manifest ({error!r}). Build the cache again.") from error
         if not partial:
             manifest.check_counts(path, data.get("count"))
         return manifest
@@ -140,9 +138,7 @@ def _parse(text: str, path: Path) -> dict[str, Any]:
 
 def _typed(item: Mapping[str, Any], kinds: Mapping[str, type]) -> Mapping[str, Any]:
     if set(item) != set(kinds) or any(type(item[name]) is not kind for name, kind in kinds.items()):
-        raise TypeError(
-            f"got {item}, expected {[f'{name}: {kind.__name__}' for name, kind in kinds.items()]}"
-        )
+        raise TypeError(f"got {item}, expected {[f'{name}: {kind.__name__}' for name, kind in kinds.items()]}")
     return item
 
 

@@ -87,9 +87,7 @@ class CachePlan:
         if self.dtype not in TARGET_DTYPES:
             wrong.append(f"`dtype` got {self.dtype!r}, expected one of {', '.join(TARGET_DTYPES)}")
         if self.image_format not in IMAGE_FORMATS:
-            wrong.append(
-                f"`image_format` got {self.image_format!r}, expected one of {', '.join(IMAGE_FORMATS)}"
-            )
+            wrong.append(f"`image_format` got {self.image_format!r}, expected one of {', '.join(IMAGE_FORMATS)}")
         if not 1 <= self.image_quality <= 100:
             wrong.append(f"`image_quality` got {self.image_quality}, expected 1 to 100")
         wrong.extend(
@@ -98,9 +96,7 @@ class CachePlan:
             if value < 1
         )
         if self.prompts is not None and len(self.prompts) != len(self.frame_indices):
-            wrong.append(
-                f"`prompts` got {len(self.prompts)}, expected one per anchor ({len(self.frame_indices)})"
-            )
+            wrong.append(f"`prompts` got {len(self.prompts)}, expected one per anchor ({len(self.frame_indices)})")
         if wrong:
             raise CraftError("; ".join(wrong) + ".")
 
@@ -130,14 +126,19 @@ class CachePlan:
         values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in data.items()}
         return cls(**values)
 
-    def differences(self, other: "CachePlan") -> list[str]:
-        """Say, setting by setting, how `other` differs from this plan."""
+    def differences(self, other: "CachePlan", *, versions: bool = True) -> list[str]:
+        """Say, setting by setting, how `other` differs from this plan.
+
+        Args:
+            other: The other plan.
+            versions: Whether other library versions count. They do for bytes, not for what is in them.
+        """
         # Through JSON, where a tuple inside `extra` equals the list it is read back as.
         mine, theirs = (json.loads(canonical_json(plan.to_json())) for plan in (self, other))
         return [
             f"`{name}`: {_brief(mine[name])} there, {_brief(theirs[name])} here"
             for name in mine
-            if mine[name] != theirs[name]
+            if mine[name] != theirs[name] and (versions or name != "versions")
         ]
 
 

@@ -186,9 +186,7 @@ class AnchorCache:
         shard = self.manifest.shards[number]
         path = inside(self.directory, shard.file)
         if not path.is_file():
-            raise CacheError(
-                f"`{path}` is missing: the manifest names it. Build the cache again with overwrite."
-            )
+            raise CacheError(f"`{path}` is missing: the manifest names it. Build the cache again with overwrite.")
         size = path.stat().st_size
         if size != shard.bytes:
             raise CacheError(
@@ -243,9 +241,7 @@ def _why_no_cache(root: Path) -> str:
     if not root.exists():
         return f"`{root}` does not exist. Build a cache there: `lerobot-craft cache --output_dir={root} …`."
     if (root / BUILD_FOLDER).exists():
-        return (
-            f"`{root}` is half-built. Give the `lerobot-craft cache` command that began it again: it goes on."
-        )
+        return f"`{root}` is half-built. Give the `lerobot-craft cache` command that began it again: it goes on."
     if any(root.glob("shard_*.pt")):
         return f"`{root}` is a cache of an older format: use `open_cache`, or `convert_legacy`."
     return f"`{root}` has no {MANIFEST}: it is not an anchor cache. Build one with `lerobot-craft cache`."

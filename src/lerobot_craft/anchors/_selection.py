@@ -35,9 +35,7 @@ def select_spread(tasks: Sequence[Hashable], episodes: Sequence[int], count: int
         CraftError: There are fewer frames than `count`, or the two sequences differ in length.
     """
     if len(tasks) != len(episodes):
-        raise CraftError(
-            f"`tasks` got {len(tasks)} and `episodes` {len(episodes)}, expected one of each per frame."
-        )
+        raise CraftError(f"`tasks` got {len(tasks)} and `episodes` {len(episodes)}, expected one of each per frame.")
     _check_count(count, len(tasks))
     groups: dict[Hashable, dict[int, list[int]]] = {}
     for frame, (task, episode) in enumerate(zip(tasks, episodes, strict=True)):

@@ -28,9 +28,7 @@ def open_shard(path: Path) -> Iterator[Any]:
         raise CacheError(f"`{path}` cannot be read as a shard ({error}). Build the cache again.") from error
 
 
-def read_columns(
-    path: Path, columns: Sequence[Column], count: int, rows: Sequence[int]
-) -> dict[Column, list[Encoded]]:
+def read_columns(path: Path, columns: Sequence[Column], count: int, rows: Sequence[int]) -> dict[Column, list[Encoded]]:
     """Read some rows of some columns.
 
     Args:

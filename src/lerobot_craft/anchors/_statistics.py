@@ -68,9 +68,7 @@ def measure_statistics(chunks: Callable[[], Chunks], *, per_layer: bool) -> Targ
     """
     total, count = _sums(chunks(), lambda values: (values,))
     mean = total[0] / count.clamp_min(1.0)
-    sums, _ = _sums(
-        chunks(), lambda values: ((values - mean).square(), (values - mean).abs(), values.square())
-    )
+    sums, _ = _sums(chunks(), lambda values: ((values - mean).square(), (values - mean).abs(), values.square()))
     return TargetStatistics(*(_average(part, count, per_layer=per_layer) for part in sums))
 
 

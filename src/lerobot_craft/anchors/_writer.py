@@ -59,7 +59,8 @@ class CacheWriter:
         """Whether the cache was there already, built from the same plan."""
         if self.whole:
             self._manifest = _read_manifest(directory / MANIFEST)
-            _refuse_difference(self._manifest.plan, plan, directory, "holds a cache")
+            differences = self._manifest.plan.differences(plan, versions=False)
+            _refuse_difference(differences, directory, "holds a cache")
         else:
             self._resume(overwrite=overwrite)
 
@@ -104,7 +105,8 @@ class CacheWriter:
             return
         try:
             pending = _read_manifest(self._build / name, partial=name == PROGRESS)
-            _refuse_difference(pending.plan, self._plan, self._directory, "holds a half-built cache")
+            differences = pending.plan.differences(self._plan)
+            _refuse_difference(differences, self._directory, "holds a half-built cache")
         except CacheError:
             if not overwrite:
                 raise
@@ -141,9 +143,7 @@ class CacheWriter:
         self._save_progress()
 
     def _measured_columns(self) -> Iterator[Column]:
-        return (
-            column for column in self._manifest.columns if column.name in _MEASURED and column.shape[-1] > 0
-        )
+        return (column for column in self._manifest.columns if column.name in _MEASURED and column.shape[-1] > 0)
 
     def _measure(self, column: Column) -> dict[str, Json]:
         mask = next((c for c in self._manifest.columns if c.name == f"{column.name}_mask"), None)
@@ -179,9 +179,7 @@ def _read_manifest(path: Path, *, partial: bool = False) -> Manifest:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise CacheError(
-            f"`{path}` cannot be read ({error}). Build the cache again with overwrite."
-        ) from error
+        raise CacheError(f"`{path}` cannot be read ({error}). Build the cache again with overwrite.") from error
     return Manifest.from_text(text, path, partial=partial)
 
 
@@ -195,9 +193,7 @@ def _refuse_foreign_files(directory: Path) -> None:
     if not directory.is_dir():
         raise CacheError(f"`directory` got `{directory}`, which is a file, expected a folder.")
     ours = (MANIFEST, BUILD_FOLDER)
-    foreign = [
-        p.name for p in directory.iterdir() if p.name not in ours and not _SHARD_FILE.fullmatch(p.name)
-    ]
+    foreign = [p.name for p in directory.iterdir() if p.name not in ours and not _SHARD_FILE.fullmatch(p.name)]
     if foreign and not (directory / MANIFEST).exists() and not (directory / BUILD_FOLDER).exists():
         raise CacheError(
             f"`directory` got `{directory}`, which holds other files ({', '.join(sorted(foreign)[:3])}), "
@@ -205,8 +201,7 @@ def _refuse_foreign_files(directory: Path) -> None:
         )
 
 
-def _refuse_difference(theirs: CachePlan, mine: CachePlan, directory: Path, what: str) -> None:
-    differences = theirs.differences(mine)
+def _refuse_difference(differences: Sequence[str], directory: Path, what: str) -> None:
     if differences:
         raise CacheError(
             f"`{directory}` {what} built with other settings: {'; '.join(differences)}. Give the same "
@@ -226,6 +221,4 @@ def _refuse_other_columns(index: int, columns: Sequence[Column], row: Row) -> No
 
 
 def _describe(columns: Sequence[Column]) -> str:
-    return (
-        ", ".join(f"`{c.name}` {c.encoding} {c.dtype} {list(c.shape)}" for c in columns) or "no such column"
-    )
+    return ", ".join(f"`{c.name}` {c.encoding} {c.dtype} {list(c.shape)}" for c in columns) or "no such column"

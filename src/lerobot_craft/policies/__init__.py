@@ -14,6 +14,7 @@ final norm.
 """
 
 from lerobot_craft.policies._base import Batch, PolicyAdapter, base_policy
+from lerobot_craft.policies._identity import identify_policy, identify_processor, identify_tap
 from lerobot_craft.policies._random import seeded
 from lerobot_craft.policies._registry import ADAPTERS, adapter_for
 from lerobot_craft.policies._tap import Tap, freeze_behind_tap, make_tap
@@ -38,6 +39,9 @@ __all__ = [
     "adapter_for",
     "base_policy",
     "freeze_behind_tap",
+    "identify_policy",
+    "identify_processor",
+    "identify_tap",
     "make_tap",
     "policy_loss",
     "seeded",

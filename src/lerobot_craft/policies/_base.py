@@ -125,8 +125,7 @@ def example_observation(policy: PreTrainedPolicy, batch_size: int = 1) -> Batch:
     """Observation tensors of zeros for every input the config names."""
     config, device = policy.config, policy_device(policy)
     return {
-        key: torch.zeros(batch_size, *feature.shape, device=device)
-        for key, feature in config.input_features.items()
+        key: torch.zeros(batch_size, *feature.shape, device=device) for key, feature in config.input_features.items()
     }
 
 

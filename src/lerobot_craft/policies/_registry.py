@@ -61,7 +61,7 @@ class OtherAdapter(PolicyAdapter):
         if chunk.shape[1] != expected:
             raise TapError(
                 f"Policy type {self.policy_type!r} predicts {chunk.shape[1]} action steps where its loss "
-                f"wants {expected}; its actions cannot be its labels. Use `retention_mode=hidden` or `replay`."
+                f"wants {expected}: they cannot be its labels. Use `retention_mode=hidden` or `replay`."
             )
         return chunk
 

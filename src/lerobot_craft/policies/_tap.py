@@ -9,7 +9,8 @@ VLM whose expert reads keys and values only).
 
 Freezing what lies behind does not by itself fix the action. Some parameters in front also act **around** the
 tap: the expert of SmolVLA, pi0 and pi05 reads the keys and values of *every* VLM layer, so layers before the
-tap reach the action without passing through it. `Tap.parameters_around` names them. Tap every layer and all
+tap reach the action without passing through it, and pi0_fast sends its action tokens through the very layers
+that are tapped on the prefix. `Tap.parameters_around` names them. Tap every layer and all
 tokens to close those ways as far as hidden states can; retaining actions closes them all.
 """
 
@@ -78,10 +79,7 @@ class Tap:
             Per layer the hidden states [batch, tokens, dim] in the model's dtype, and the layout they share.
         """
         trace = Trace()
-        points = [point for layer in self.layers for point in layer]
-        with eval_mode(self.policy), capture(self.policy, points) as captured:
-            self.adapter.run(self.policy, batch, trace)
-        values = iter(captured.values)
+        values = iter(self._run(batch, trace))
         hidden = [self._tokens([next(values) for _ in layer], layer, batch) for layer in self.layers]
         return hidden, self.adapter.layout(self.layers[0][0].path, hidden[0], trace)
 
@@ -128,14 +126,19 @@ class Tap:
     def parameters_around(self, batch: Batch | None = None) -> dict[str, nn.Parameter]:
         """Parameters in front that the loss also depends on by ways that do not pass through the tap.
 
+        Where the loss sends more tokens through a tapped layer than the tap sees (pi0_fast: the action tokens
+        behind the prefix), the layer is such a way itself and everything in front of it counts.
+
         Args:
             batch: As for `parameters_behind`.
         """
         batch = self._batch(batch)
-        points = [point for layer in self.layers for point in layer]
-        with _everything_requires_grad(self.policy), capture(self.policy, points, stop=False) as captured:
+        with torch.no_grad():
+            sizes = [value.shape for value in self._run(batch, Trace())]
+        with _everything_requires_grad(self.policy), capture(self.policy, self._points, stop=False) as seen:
             loss = policy_loss(self.policy, batch, seed=0)
-        return self._named(parameters_reached([loss], barrier=captured.values) & self._front(batch))
+        barrier = [value for value, size in zip(seen.values, sizes, strict=True) if value.shape == size]
+        return self._named(parameters_reached([loss], barrier) & self._front(batch))
 
     def describe(self) -> dict[str, Any]:
         """What a cache records so that a reader can tell whether its tap is the same. JSON values only."""
@@ -144,6 +147,15 @@ class Tap:
             "layers": list(self.indices),
             "points": [[str(point) for point in layer] for layer in self.layers],
         }
+
+    @property
+    def _points(self) -> list[TapPoint]:
+        return [point for layer in self.layers for point in layer]
+
+    def _run(self, batch: Batch, trace: Trace) -> list[Tensor]:
+        with eval_mode(self.policy), capture(self.policy, self._points) as captured:
+            self.adapter.run(self.policy, batch, trace)
+        return captured.values
 
     def _front(self, batch: Batch) -> set[int]:
         with _everything_requires_grad(self.policy):
@@ -164,9 +176,7 @@ class Tap:
     def _stack(self, pooled: list[Tensor]) -> Tensor:
         shapes = {tuple(layer.shape) for layer in pooled}
         if len(shapes) > 1:
-            raise TapError(
-                f"The tapped layers give different sizes {sorted(shapes)}; tap one layer at a time."
-            )
+            raise TapError(f"The tapped layers give different sizes {sorted(shapes)}; tap one layer at a time.")
         return torch.stack(pooled, dim=1)
 
 

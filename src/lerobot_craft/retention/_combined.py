@@ -61,9 +61,7 @@ class CombinedRetention:
         self._weights = dict.fromkeys(terms, 1.0) if weights is None else dict(weights)
         self._relative = relative
         if not self._terms or set(self._terms) != set(self._weights):
-            raise CraftError(
-                f"`weights` got {sorted(self._weights)}, expected the terms' names {sorted(self._terms)}."
-            )
+            raise CraftError(f"`weights` got {sorted(self._weights)}, expected the terms' names {sorted(self._terms)}.")
         self.metrics: dict[str, Tensor] = {}
 
     def __call__(self) -> Tensor:

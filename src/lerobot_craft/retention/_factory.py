@@ -45,9 +45,7 @@ def make_retention(
         check_compatible(batches.source, mode=mode)
     if mode == "hidden":
         if features is None:
-            raise CraftError(
-                "`features` got None, expected the student's features for `retention_mode=hidden`."
-            )
+            raise CraftError("`features` got None, expected the student's features for `retention_mode=hidden`.")
         return HiddenRetention(features, batches, **settings)
     if mode == "token_ce":
         return TokenRetention(policy_loss, batches, logits=logits, **settings)

@@ -58,9 +58,7 @@ class HiddenRetention:
             raise CraftError(f"`loss` got {loss!r}, expected one of {', '.join(HIDDEN_LOSSES)}.")
         names = [name for kind, name in _TARGETS.items() if kind in batches.source.kinds]
         if not names:
-            raise CraftError(
-                f"`batches` got a cache of {', '.join(batches.source.kinds)}, expected hidden or feature."
-            )
+            raise CraftError(f"`batches` got a cache of {', '.join(batches.source.kinds)}, expected hidden or feature.")
         self._target = names[0]
         self._features = features
         self._batches = batches

@@ -69,9 +69,7 @@ class OwnLossRetention:
         average: Average | None = None,
     ) -> None:
         if self.kind not in batches.source.kinds:
-            raise CraftError(
-                f"`batches` got a cache of {', '.join(batches.source.kinds)}, expected {self.kind}."
-            )
+            raise CraftError(f"`batches` got a cache of {', '.join(batches.source.kinds)}, expected {self.kind}.")
         self._policy_loss = policy_loss
         self._batches = batches
         self._preprocess = preprocess
@@ -173,9 +171,7 @@ class OwnLossRetention:
 
     def state_dict(self) -> dict[str, Any]:
         """Return the position among the anchors and the reference, if it was measured."""
-        saved = (
-            None if self._reference is None else dict(self._reference._asdict(), floors=list(self._floors))
-        )
+        saved = None if self._reference is None else dict(self._reference._asdict(), floors=list(self._floors))
         return {"batches": self._batches.state_dict(), "reference": saved}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

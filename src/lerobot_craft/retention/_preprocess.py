@@ -36,9 +36,7 @@ def prepare(
     Raises:
         CraftError: The preprocessor lost a target.
     """
-    data: dict[str, Any] = {
-        name: to_device(value, device) for name, value in (batch.frames | dict(through)).items()
-    }
+    data: dict[str, Any] = {name: to_device(value, device) for name, value in (batch.frames | dict(through)).items()}
     if preprocess is not None:
         data = dict(preprocess(data))
     for name, value in through.items():

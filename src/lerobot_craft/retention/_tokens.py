@@ -33,9 +33,7 @@ def token_cross_entropy(logits: Tensor, labels: Tensor, mask: Tensor | None = No
         mask: Which labels count, [batch, tokens].
     """
     counted = labels.long().masked_fill(~token_mask(labels, mask), IGNORED)
-    total = cross_entropy(
-        logits.float().flatten(0, 1), counted.flatten(), ignore_index=IGNORED, reduction="sum"
-    )
+    total = cross_entropy(logits.float().flatten(0, 1), counted.flatten(), ignore_index=IGNORED, reduction="sum")
     return total / (counted != IGNORED).sum().clamp_min(1)
 
 

@@ -39,10 +39,11 @@ def backward_into_grad_(
     def clean(gradient: Tensor) -> Tensor:
         nonlocal finite, reached
         reached = True
-        total = gradient.sum(dtype=accumulation_dtype(gradient.dtype))
-        finite = finite & torch.isfinite(total).to(finite.device)
-        kept = without_nonfinite(gradient)
-        return kept if inverse is None else kept.mul_(inverse.to(kept))
+        # The sum is not finite where an entry is not; an overflow of the sum alone errs on the safe side.
+        all_finite = torch.isfinite(gradient.sum(dtype=accumulation_dtype(gradient.dtype)))
+        finite = finite & all_finite.to(finite.device)
+        kept = without_nonfinite(gradient, all_finite)
+        return kept if inverse is None else kept * inverse.to(kept)
 
     seed = weight if loss_scale is None else weight * loss_scale
     handles = [parameter.register_hook(clean) for parameter in parameters]

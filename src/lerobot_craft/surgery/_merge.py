@@ -11,9 +11,8 @@ from torch.nn import Parameter
 
 from lerobot_craft.surgery._products import Gradient, GradientProducts, accumulation_dtype
 
-# Elements per pass: on a CPU the cleaned piece stays in the cache, on a GPU its memory stays below 64 MiB.
-_CPU_PIECE = 2**16
-_CUDA_PIECE = 2**24
+# A gradient is merged piece by piece, so that no temporary outgrows 64 MiB of float32.
+_PIECE = 2**24
 
 
 class MergeMode(StrEnum):
@@ -41,6 +40,7 @@ class Surgery(NamedTuple):
     task_weight: float
     retention_weight: Tensor
     bounded: Tensor
+    finite: Tensor
 
 
 def conflicts(products: GradientProducts, threshold: float) -> Tensor:
@@ -96,7 +96,7 @@ def weigh(
     along = products.dot / products.retention_norm / products.retention_norm
     along = torch.where(project & torch.isfinite(along), along, 0.0)
     weight = torch.where(products.finite, weight - task_weight * along, 0.0)
-    return Surgery(task_weight, weight, bounded)
+    return Surgery(task_weight, weight, bounded, products.finite)
 
 
 @torch.no_grad()
@@ -123,32 +123,38 @@ def merge_(parameters: Sequence[Parameter], retention: list[Gradient], surgery: 
         # Of shape [1], not [], on purpose: a 0-dimensional factor would be rounded to bfloat16 first.
         weight = surgery.retention_weight.to(r.device, accumulation_dtype(r.dtype)).reshape(1)
         if g is None:
-            parameter.grad = _scaled(r, weight)
+            parameter.grad = _scaled(r, weight, surgery.finite)
         elif g.is_sparse or r.is_sparse:
-            scaled = _scaled(r, weight)
+            scaled = _scaled(r, weight, surgery.finite)
             # Dense + sparse is defined, sparse + dense is not.
             parameter.grad = scaled + g if g.is_sparse and not r.is_sparse else g + scaled
         else:
-            _add_(g, r, weight)
+            _add_(g, r, weight, surgery.finite)
 
 
-def without_nonfinite(values: Tensor) -> Tensor:
-    """Return `values` with 0 for every infinity and NaN: 0·NaN is NaN, so a coefficient of 0 does not drop it."""
+def without_nonfinite(values: Tensor, finite: Tensor) -> Tensor:
+    """Return `values` with 0 for every infinity and NaN.
+
+    A coefficient of 0 would not drop them, since 0·NaN is NaN. Where reading `finite` waits for nothing (on a CPU), it
+    decides whether there is anything to do; elsewhere the values are cleaned unseen.
+    """
+    if finite.device.type == "cpu" and finite:
+        return values
     return torch.nan_to_num(values, nan=0.0, posinf=0.0, neginf=0.0)
 
 
-def _add_(g: Tensor, r: Tensor, weight: Tensor) -> None:
+def _add_(g: Tensor, r: Tensor, weight: Tensor, finite: Tensor) -> None:
     if not (g.is_contiguous() and r.is_contiguous()):
-        g.addcmul_(without_nonfinite(r), weight)
+        g.addcmul_(without_nonfinite(r, finite), weight)
         return
-    piece = _CUDA_PIECE if g.is_cuda else _CPU_PIECE
-    for g_piece, r_piece in zip(g.view(-1).split(piece), r.view(-1).split(piece), strict=True):
-        g_piece.addcmul_(without_nonfinite(r_piece), weight)
+    for g_piece, r_piece in zip(g.view(-1).split(_PIECE), r.view(-1).split(_PIECE), strict=True):
+        g_piece.addcmul_(without_nonfinite(r_piece, finite), weight)
 
 
-def _scaled(r: Tensor, weight: Tensor) -> Tensor:
+def _scaled(r: Tensor, weight: Tensor, finite: Tensor) -> Tensor:
     if not r.is_sparse:
-        return (without_nonfinite(r) * weight).to(r.dtype)
-    r = r.coalesce()
-    values = (without_nonfinite(r.values()) * weight).to(r.dtype)
-    return torch.sparse_coo_tensor(r.indices(), values, r.shape, is_coalesced=True)
+        return (without_nonfinite(r, finite) * weight).to(r.dtype).view_as(r)
+    scaled = r.coalesce().clone()
+    values = scaled.values()
+    values.copy_(without_nonfinite(values, finite) * weight)
+    return scaled

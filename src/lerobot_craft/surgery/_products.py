@@ -59,25 +59,26 @@ def gradient_products(task: Sequence[Gradient], retention: Sequence[Gradient]) -
     for tensor in present:
         dtype = torch.promote_types(dtype, tensor.dtype)
     zero = torch.zeros((), dtype=dtype, device=present[0].device)
-    dots = [_dot(g, r).to(zero) for g, r in zip(task, retention, strict=True) if g is not None and r is not None]
+    dots = [_dot(g, r) for g, r in zip(task, retention, strict=True) if g is not None and r is not None]
     return GradientProducts(
-        dot=torch.stack(dots).sum() if dots else zero,
-        task_norm=_norm(task, zero),
-        retention_norm=_norm(retention, zero),
+        dot=_stack(dots, zero).sum(),
+        task_norm=torch.linalg.vector_norm(_stack(_norms(task), zero)),
+        retention_norm=torch.linalg.vector_norm(_stack(_norms(retention), zero)),
     )
 
 
-def _norm(gradients: Sequence[Gradient], zero: Tensor) -> Tensor:
-    # Grouped by precision, so that one float64 parameter does not make the others' sums wider or narrower.
+def _stack(scalars: list[Tensor], zero: Tensor) -> Tensor:
+    return torch.stack([zero, *(scalar.to(zero) for scalar in scalars)])
+
+
+def _norms(gradients: Sequence[Gradient]) -> list[Tensor]:
     norms: list[Tensor] = []
     values = [_values(gradient) for gradient in gradients if gradient is not None and gradient.numel() > 0]
+    # A call takes one dtype to accumulate in; a model may mix bfloat16 and float64 parameters.
     for dtype in dict.fromkeys(value.dtype for value in values):
         group = [value for value in values if value.dtype == dtype]
         norms += torch._foreach_norm(group, 2.0, dtype=accumulation_dtype(dtype))
-    if not norms:
-        return zero
-    total: Tensor = torch.linalg.vector_norm(torch.stack([norm.to(zero) for norm in norms]))
-    return total
+    return norms
 
 
 def _dot(task: Tensor, retention: Tensor) -> Tensor:

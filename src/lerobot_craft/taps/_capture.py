@@ -130,6 +130,4 @@ def _first_tensor(point: TapPoint, value: object) -> Tensor:
         for item in value:
             if isinstance(item, torch.Tensor):
                 return item
-    raise TapError(
-        f"{point} gave {type(value).__name__} without a tensor; tap a module that handles tensors."
-    )
+    raise TapError(f"{point} gave {type(value).__name__} without a tensor; tap a module that handles tensors.")

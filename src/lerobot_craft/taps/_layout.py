@@ -115,9 +115,7 @@ def record_segments(modules: Sequence[tuple[str, nn.Module]]) -> Iterator[list[S
     def hook_for(kind: str) -> _LengthHook:
         return _LengthHook(kind, segments)
 
-    handles: list[RemovableHandle] = [
-        module.register_forward_hook(hook_for(kind)) for kind, module in modules
-    ]
+    handles: list[RemovableHandle] = [module.register_forward_hook(hook_for(kind)) for kind, module in modules]
     try:
         yield segments
     finally:

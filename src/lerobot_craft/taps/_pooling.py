@@ -15,9 +15,7 @@ if TYPE_CHECKING:
 
     from lerobot_craft.taps._layout import TokenLayout
 
-Pooling = Literal[
-    "mean_image_tokens", "mean_masked", "last_token", "cls_token", "tokens", "vision_mean_text_last"
-]
+Pooling = Literal["mean_image_tokens", "mean_masked", "last_token", "cls_token", "tokens", "vision_mean_text_last"]
 POOLINGS: tuple[str, ...] = get_args(Pooling)
 
 
@@ -104,9 +102,7 @@ def _text_last(hidden: Tensor, layout: TokenLayout) -> Tensor:
         )
     mask = layout.text
     if not bool(mask.any(dim=1).all()):
-        raise TapError(
-            "A sample has an empty instruction, so it has no last text token. Give every frame a task."
-        )
+        raise TapError("A sample has an empty instruction, so it has no last text token. Give every frame a task.")
     return _last_of(hidden, mask)
 
 

@@ -113,6 +113,16 @@ def _train(policy: PreTrainedPolicy, frames: dict[str, Any], steps: int, learnin
         schedule.step()
 
 
+def add_noise_(module: torch.nn.Module, scale: float, seed: int = 0) -> None:
+    """Move every weight of `module` by normal noise of `scale` times the spread of its tensor."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in module.parameters():
+            spread = parameter.float().std(correction=0)
+            noise = torch.randn(parameter.shape, generator=generator).to(parameter.device)
+            parameter.add_((noise * scale * spread).to(parameter.dtype))
+
+
 def select(batch: dict[str, Any], indices: torch.Tensor) -> dict[str, Any]:
     """The samples of a batch at `indices`; values that are not one per sample stay as they are."""
     size = batch["index"].shape[0]

@@ -142,9 +142,9 @@ def _pi0_fast(directory: Path) -> TinyPI0FastConfig:
 
 RECIPES: dict[str, Recipe] = {
     "act": Recipe(_act, steps=100, learning_rate=2e-3),
-    "diffusion": Recipe(_diffusion, steps=120, learning_rate=2e-3),
-    "smolvla": Recipe(_smolvla, steps=150, learning_rate=2e-3),
-    "pi0": Recipe(_pi0, steps=150, learning_rate=3e-3),
-    "pi05": Recipe(_pi05, steps=150, learning_rate=3e-3),
-    "pi0_fast": Recipe(_pi0_fast, steps=200, learning_rate=3e-3),
+    "diffusion": Recipe(_diffusion, steps=120, learning_rate=5e-3),
+    "smolvla": Recipe(_smolvla, steps=150, learning_rate=5e-3),
+    "pi0": Recipe(_pi0, steps=150, learning_rate=6e-3),
+    "pi05": Recipe(_pi05, steps=150, learning_rate=1e-2),
+    "pi0_fast": Recipe(_pi0_fast, steps=150, learning_rate=6e-3),
 }

@@ -30,9 +30,7 @@ class FastActionProcessor(ProcessorMixin):
         min_token: The smallest coefficient; it becomes character 0.
     """
 
-    def __init__(
-        self, bpe_tokenizer: PreTrainedTokenizerFast, scale: float = 10.0, min_token: int = 0
-    ) -> None:
+    def __init__(self, bpe_tokenizer: PreTrainedTokenizerFast, scale: float = 10.0, min_token: int = 0) -> None:
         self.scale = scale
         self.min_token = min_token
         super().__init__(bpe_tokenizer)
@@ -62,9 +60,7 @@ class FastActionProcessor(ProcessorMixin):
         alphabet = [chr(index) for index in range(high - low + 1)]
         bpe = Tokenizer(BPE())
         bpe.decoder = Fuse()  # without it, tokens are joined with spaces, which are coefficients here
-        trainer = BpeTrainer(
-            vocab_size=vocab_size, initial_alphabet=alphabet, special_tokens=[], show_progress=False
-        )
+        trainer = BpeTrainer(vocab_size=vocab_size, initial_alphabet=alphabet, special_tokens=[], show_progress=False)
         blank = cls(PreTrainedTokenizerFast(tokenizer_object=bpe), scale, low)
         bpe.train_from_iterator(blank._to_text(chunks, low), trainer)
         fitted = PreTrainedTokenizerFast(tokenizer_object=bpe, clean_up_tokenization_spaces=False)

@@ -179,9 +179,7 @@ class TinyPI0FastPolicy(PI0FastPolicy):
     def __init__(self, config: TinyPI0FastConfig, **_: Any) -> None:  # noqa: ANN401 - as above
         _start_policy(self, config)
         # The FAST processor is a file in the checkpoint that make_tiny wrote; LeRobot runs it the same way.
-        self.action_tokenizer = AutoProcessor.from_pretrained(
-            config.action_tokenizer_name, trust_remote_code=True
-        )
+        self.action_tokenizer = AutoProcessor.from_pretrained(config.action_tokenizer_name, trust_remote_code=True)
         self._paligemma_tokenizer = AutoTokenizer.from_pretrained(
             config.text_tokenizer_name, add_eos_token=True, add_bos_token=False
         )

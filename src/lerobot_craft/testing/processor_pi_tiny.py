@@ -50,9 +50,7 @@ class LocalActionTokenizerProcessorStep(ActionTokenizerProcessorStep):
         }
 
 
-def make_pi0_tiny_pre_post_processors(
-    config: TinyPI0Config, dataset_stats: Stats | None = None
-) -> tuple[Any, Any]:
+def make_pi0_tiny_pre_post_processors(config: TinyPI0Config, dataset_stats: Stats | None = None) -> tuple[Any, Any]:
     """Processors of `pi0_tiny`; see LeRobot's `make_pi0_pre_post_processors`."""
     steps = make_default_policy_processor_steps(config, dataset_stats)
     relative, absolute = _relative(config)
@@ -64,9 +62,7 @@ def make_pi0_tiny_pre_post_processors(
     return pipelines
 
 
-def make_pi05_tiny_pre_post_processors(
-    config: TinyPI05Config, dataset_stats: Stats | None = None
-) -> tuple[Any, Any]:
+def make_pi05_tiny_pre_post_processors(config: TinyPI05Config, dataset_stats: Stats | None = None) -> tuple[Any, Any]:
     """Processors of `pi05_tiny`; see LeRobot's `make_pi05_pre_post_processors`."""
     steps = make_default_policy_processor_steps(config, dataset_stats)
     relative, absolute = _relative(config)
