@@ -1,27 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The anchor cache of a run: found or built, and checked against the teacher; serves no batch.
-
-Whoever builds a cache for training identifies teacher, processor and tap with the functions here, so that the two
-sides compare the same thing.
-"""
+"""The anchor cache of a run: found or built, and checked against the teacher; serves no batch."""
 
 import importlib
 import json
 import logging
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch import nn
 
-from lerobot_craft.anchors import AnchorCache, LegacyCache, canonical_json, check_compatible, fingerprint, open_cache
+from lerobot_craft.anchors import AnchorCache, LegacyCache, check_compatible, open_cache
 from lerobot_craft.errors import UsageError
-from lerobot_craft.policies import Tap, adapter_for, base_policy, make_tap
-from lerobot_craft.training._compat import Accelerator, PolicyProcessorPipeline, TrainPipelineConfig
+from lerobot_craft.policies import Tap, adapter_for, identify_tap, make_tap
+from lerobot_craft.training._compat import Accelerator, TrainPipelineConfig
 from lerobot_craft.training._config import CraftConfig, Normalization, RetentionMode
-from lerobot_craft.training._normalization import normalization_steps
-
-if TYPE_CHECKING:
-    from lerobot_craft.anchors._fingerprint import Json
 
 logger = logging.getLogger(__name__)
 
@@ -36,26 +28,6 @@ KIND_OF_MODE = {
     RetentionMode.REPLAY: "replay",
     RetentionMode.EWC: "action",
 }
-
-
-def teacher_fingerprint(policy: nn.Module) -> str:
-    """Return what tells this policy's weights from any other's; call it before adapters are put in."""
-    return fingerprint(policy.state_dict(), {"type": base_policy(policy).name})
-
-
-def processor_fingerprint(preprocessor: PolicyProcessorPipeline) -> str:
-    """Return what tells a preprocessor's statistics from any other's, before the guard has widened any of them."""
-    tensors = {}
-    modes: list[Json] = []
-    for index, step in enumerate(normalization_steps(preprocessor)):
-        tensors.update({f"{index}/{name}": value for name, value in step.state_dict().items()})
-        modes.append({kind.value: mode.value for kind, mode in step.norm_map.items()})
-    return fingerprint(tensors, {"modes": modes})
-
-
-def tap_name(tap: Tap) -> str:
-    """Return a tap as one line of text, as caches record it."""
-    return canonical_json(tap.describe())
 
 
 def check_policy(policy: nn.Module, craft: CraftConfig) -> None:
@@ -88,6 +60,9 @@ def open_anchors(cfg: TrainPipelineConfig, craft: CraftConfig, accelerator: Acce
                 f"--output_dir={directory} --kinds={KIND_OF_MODE[craft.mode]}\n"
                 "or pass `--craft.anchor_repo_id=OLD_DATASET` to have it built first."
             )
+        if craft.dry_run:
+            # A dry run leaves nothing behind, least of all a cache of a few anchors in the real one's place.
+            directory = default_directory(cfg, craft)
         if accelerator.is_main_process:
             _build(cfg, craft, directory)
         accelerator.wait_for_everyone()
@@ -173,7 +148,7 @@ def check_anchors(
         mode=str(craft.mode) if craft.mode is not RetentionMode.EWC else None,
         teacher=teacher,
         processor=processor,
-        tap=None if tap is None else tap_name(tap),
+        tap=None if tap is None else identify_tap(tap),
         policy_path=str(cfg.policy.pretrained_path),
     )
     if unknown:

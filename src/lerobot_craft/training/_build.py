@@ -19,7 +19,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from torch.utils.data import DataLoader
 
 from lerobot_craft.errors import UsageError
-from lerobot_craft.policies import freeze_behind_tap
+from lerobot_craft.policies import freeze_behind_tap, identify_policy, identify_processor
 from lerobot_craft.training import _anchors, _compat
 from lerobot_craft.training._anchors import Cache
 from lerobot_craft.training._compat import Accelerator, PolicyProcessorPipeline, TrainPipelineConfig
@@ -155,13 +155,13 @@ def _policy_and_anchors(
     if needs_cache:
         _anchors.check_policy(policy, craft)
     # The weights and statistics of a resumed run are the student's; the cache was checked when it began.
-    teacher = _anchors.teacher_fingerprint(policy) if needs_cache and not cfg.resume else None
+    teacher = identify_policy(policy) if needs_cache and not cfg.resume else None
     policy = _with_adapters(cfg, policy)
     accelerator.wait_for_everyone()
     before, after = make_processors(cfg, craft, policy, dataset, accelerator.device)
     cache = None
     if needs_cache:
-        processor = _anchors.processor_fingerprint(before) if not cfg.resume else None
+        processor = identify_processor(before) if not cfg.resume else None
         cache = _anchors.open_anchors(cfg, craft, accelerator)
         tap = _anchors.student_tap(policy, craft, cache) if craft.mode is RetentionMode.HIDDEN else None
         _anchors.check_anchors(cache, cfg, craft, teacher=teacher, processor=processor, tap=tap)

@@ -176,7 +176,7 @@ def best_so_far(checkpoints: Path) -> dict[str, Any] | None:
 def remove_incomplete(checkpoints: Path) -> None:
     """Remove what an interrupted save left behind."""
     for left in checkpoints.glob(f"{INCOMPLETE}*"):
-        shutil.rmtree(left) if left.is_dir() else left.unlink()
+        shutil.rmtree(left) if left.is_dir() and not left.is_symlink() else left.unlink()
 
 
 def _flush(folder: Path) -> None:

@@ -38,6 +38,7 @@ DRY_RUN = {
     "policy.push_to_hub": "false",
     "craft.anchor_batch_size": "2",
     "craft.retention_freq": "1",
+    "craft.num_anchors": "8",
 }
 
 
