@@ -291,7 +291,7 @@ def _loader(
     cfg: TrainPipelineConfig,
     dataset: Any,
     accelerator: Accelerator,
-    step: int,  # noqa: ANN401
+    step: int,
 ) -> tuple[DataLoader[Any], dict[str, int] | None]:
     sampler = None
     sampler_state = None
@@ -335,7 +335,7 @@ def _held_out_loader(
     cfg: TrainPipelineConfig,
     dataset: Any,
     held_out: Any,
-    accelerator: Accelerator,  # noqa: ANN401
+    accelerator: Accelerator,
 ) -> DataLoader[Any] | None:
     if held_out is None:
         return None
