@@ -5,8 +5,7 @@ Puts `surgery`, `dual` and a retention term together. Knows nothing of robots, d
 cover parameters sharded by FSDP.
 """
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -29,6 +28,7 @@ from lerobot_craft.surgery import (
     retention_weight,
     weigh,
 )
+from lerobot_craft.taps import eval_mode
 
 # Enough that the mean of a noisy loss is known to a quarter of its spread.
 _REFERENCE_BATCHES = 16
@@ -121,7 +121,8 @@ class RetentionConstraint:
         if step % self.config.retention_freq != 0 or (self._inert and not statistics):
             return self._report(step, retained=False)
         parameters = [parameter for parameter in self._model.parameters() if parameter.requires_grad]
-        with _evaluating(self._model), torch.enable_grad():
+        # With dropout or VAE noise the teacher itself would violate the budget, and λ would run away.
+        with eval_mode(self._model), torch.enable_grad():
             loss = self._checked_loss()
             self._follow(loss.device)
             self._last_loss = _averaged(loss).to(self.multiplier.value)
@@ -138,7 +139,7 @@ class RetentionConstraint:
         Returns:
             The reference, the same in every process.
         """
-        with _evaluating(self._model), torch.no_grad():
+        with eval_mode(self._model), torch.no_grad():
             if isinstance(self._retention, ReferencedTerm):
                 reference = self._retention.reference()
             else:
@@ -334,21 +335,6 @@ def _make_budget(config: ConstraintConfig, total_steps: int | None) -> Budget:
             )
         decay_steps = 0
     return Budget(config.epsilon_start, config.epsilon_end, decay_steps, schedule, EpsilonUnits(config.epsilon_units))
-
-
-@contextmanager
-def _evaluating(model: nn.Module) -> Iterator[None]:
-    """Put the model into `eval()` mode and every module back into its own afterwards.
-
-    With dropout or VAE noise the teacher itself would violate the budget, and λ would run away.
-    """
-    training = [module for module in model.modules() if module.training]
-    model.eval()
-    try:
-        yield
-    finally:
-        for module in training:
-            module.training = True
 
 
 def _averaged(loss: Tensor) -> Tensor:

@@ -6,7 +6,7 @@ from lerobot_craft.anchors._builder import FrameSource, Label, build_cache, rand
 from lerobot_craft.anchors._columns import Column, Frame, Frames
 from lerobot_craft.anchors._compatibility import build_command, check_compatible, check_mode
 from lerobot_craft.anchors._convert import convert_legacy
-from lerobot_craft.anchors._fingerprint import canonical_json, fingerprint
+from lerobot_craft.anchors._fingerprint import Json, canonical_json, fingerprint
 from lerobot_craft.anchors._kinds import MODE_KINDS, REQUIRED_TARGET
 from lerobot_craft.anchors._legacy import LegacyCache, open_cache
 from lerobot_craft.anchors._manifest import SCHEMA_VERSION, Manifest, Shard
@@ -31,6 +31,7 @@ __all__ = [
     "Frame",
     "FrameSource",
     "Frames",
+    "Json",
     "Label",
     "LegacyCache",
     "Manifest",

@@ -38,7 +38,7 @@ def seeded(seed: int) -> Iterator[None]:
     pass a function of its inputs.
     """
     # Asked only once CUDA is in use: asking earlier would open a context on every device.
-    in_use = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+    in_use = torch.cuda.is_initialized()
     devices = list(range(torch.cuda.device_count())) if in_use else []
     with torch.random.fork_rng(devices=devices):
         torch.manual_seed(seed)

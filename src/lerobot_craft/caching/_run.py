@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One build from start to end: teacher, dataset, selection, plan, cache; decides nothing that the settings do not say."""
+"""One build from start to end: teacher, dataset, selection, plan, cache; decides nothing the settings do not say."""
 
 import logging
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from tqdm import tqdm
+from tqdm import tqdm  # type: ignore[import-untyped]
 
 from lerobot_craft.anchors import AnchorCache, CachePlan, build_cache
 from lerobot_craft.caching._settings import CacheSettings, read_prompts

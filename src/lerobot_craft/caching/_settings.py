@@ -80,8 +80,8 @@ class CacheSettings:
     def chosen_kinds(self) -> tuple[str, ...]:
         """The kinds asked for by name or, failing that, by the settings that go with them.
 
-        `--hidden_layer` asks for a feature; anything else that says where or how to tap asks for hidden states. A command
-        that says nothing gets hidden states and the teacher's actions, which serve both modes that need no old labels.
+        `--hidden_layer` asks for a feature; anything else that says where or how to tap asks for hidden states. A
+        command that says nothing gets hidden states and the teacher's actions, for the modes that need no old labels.
         """
         if self.kinds is not None:
             named = self.kinds

@@ -2,6 +2,7 @@
 """Frames of a LeRobotDataset for a cache: opens it, chooses frames, reads them; asks no teacher but for k-center."""
 
 from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -33,11 +34,14 @@ def open_dataset(settings: CacheSettings, config: PreTrainedConfig) -> LeRobotDa
     Raises:
         UsageError: If it is not there, or lacks what the policy looks at.
     """
-    where = {"root": settings.root, "revision": settings.revision}
+    # LeRobot takes an id and a folder; people type the folder where the id goes.
+    is_folder = settings.root is None and (Path(settings.repo_id) / "meta" / "info.json").is_file()
+    where = {"root": Path(settings.repo_id) if is_folder else settings.root, "revision": settings.revision}
+    repo_id = f"local/{Path(settings.repo_id).resolve().name}" if is_folder else settings.repo_id
     try:
-        meta = LeRobotDatasetMetadata(settings.repo_id, **where)
+        meta = LeRobotDatasetMetadata(repo_id, **where)
         dataset = LeRobotDataset(
-            settings.repo_id,
+            repo_id,
             episodes=None if settings.episodes is None else list(settings.episodes),
             delta_timestamps=resolve_delta_timestamps(config, meta),
             **where,
@@ -45,8 +49,8 @@ def open_dataset(settings: CacheSettings, config: PreTrainedConfig) -> LeRobotDa
     except _NOT_FOUND as error:
         root = "" if settings.root is None else f" in `--dataset.root={settings.root}`"
         raise UsageError(
-            f"`--dataset.repo_id={settings.repo_id}` was not found{root}: expected a LeRobotDataset on the Hub or on disk. "
-            f"For a folder on disk pass `--dataset.root=FOLDER` too. ({type(error).__name__}: {error})"
+            f"`--dataset.repo_id={settings.repo_id}` was not found{root}: expected a LeRobotDataset on the Hub or on "
+            f"disk. For a folder on disk pass `--dataset.root=FOLDER` too. ({type(error).__name__}: {error})"
         ) from error
     if missing := sorted(set(config.input_features) - set(meta.features)):
         raise UsageError(

@@ -2,7 +2,7 @@
 """The teacher of a cache: a LeRobot checkpoint with its processors, and what it says about a batch; writes nothing."""
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,7 @@ from torch import Tensor
 
 from lerobot_craft.caching._settings import CacheSettings
 from lerobot_craft.errors import TapError, UsageError
-from lerobot_craft.policies import Tap, make_tap, teacher_actions, teacher_tokens
+from lerobot_craft.policies import Tap, import_support_for, make_tap, teacher_actions, teacher_tokens
 from lerobot_craft.taps import Pooling
 
 _UNREADABLE = (FileNotFoundError, NotADirectoryError, HFValidationError, LocalEntryNotFoundError, OfflineModeIsEnabled)
@@ -46,6 +46,7 @@ def load_teacher(path: str, device: str | None = None) -> Teacher:
     Raises:
         UsageError: If there is no checkpoint.
     """
+    import_support_for(path)
     try:
         config = PreTrainedConfig.from_pretrained(path)
         if device is not None:
@@ -66,8 +67,8 @@ def load_teacher(path: str, device: str | None = None) -> Teacher:
 def usual_pooling(tap: Tap, kind: str, batch: dict[str, Any]) -> Pooling:
     """Return the pooling for a command that names none.
 
-    A feature is the mean over image tokens where there are any. Hidden states are vision-mean and text-last for a policy
-    that sees and reads, and all tokens for any other: pooling loses much of what a small encoder holds.
+    A feature is the mean over image tokens where there are any. Hidden states are vision-mean and text-last for a
+    policy that sees and reads, and all tokens for any other: pooling loses much of what a small encoder holds.
     """
     _, layout = tap.hidden(batch)
     has_image, has_text = bool(layout.image.any()), bool(layout.text.any())
@@ -111,7 +112,7 @@ def make_label(
 
 
 @contextlib.contextmanager
-def precision(teacher: Teacher, *, enabled: bool) -> Any:  # noqa: ANN401 -- the type of a generator-based manager
+def precision(teacher: Teacher, *, enabled: bool) -> Iterator[None]:
     """Run what is inside in bfloat16 mixed precision, where asked."""
     device = next(teacher.policy.parameters()).device.type
     with torch.autocast(device, dtype=torch.bfloat16, enabled=enabled):

@@ -10,7 +10,7 @@ import importlib.util
 import sys
 from collections.abc import Sequence
 
-from lerobot_craft.cli._messages import report_error
+from lerobot_craft.cli._messages import quiet_decoder_search, report_error
 
 SUBCOMMANDS = {
     "cache": "build or inspect an anchor cache",
@@ -53,6 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if words[0] not in commands:
         sys.stderr.write(f"error: `{words[0]}` is no subcommand: expected one of {', '.join(commands)}.\n\n{_help()}")
         return USAGE_ERROR
+    quiet_decoder_search()
     try:
         exit_code: int = importlib.import_module(_module(words[0])).main(words[1:])
     except Exception as error:

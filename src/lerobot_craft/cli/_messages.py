@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Errors of ours as text and exit code; anything else is a bug and keeps its traceback."""
 
+import logging
 import sys
 
 from lerobot_craft.errors import CraftError, RunError
@@ -22,3 +23,8 @@ def report_error(error: Exception) -> int:
         raise error
     sys.stderr.write(f"error: {error}\n")
     return 1 if isinstance(error, RunError) else 2
+
+
+def quiet_decoder_search() -> None:
+    """Keep LeRobot from printing torchcodec's tracebacks where FFmpeg is missing: it decodes with PyAV then."""
+    logging.getLogger("lerobot.utils.import_utils").setLevel(logging.ERROR)

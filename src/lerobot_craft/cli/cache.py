@@ -16,7 +16,7 @@ EXAMPLES = """\
 examples:
   lerobot-craft cache --policy.path=TEACHER --dataset.repo_id=OLD_DATA --output_dir=CACHE --num_anchors=200
   lerobot-craft cache --policy.path=TEACHER --dataset.repo_id=OLD_DATA --output_dir=CACHE --layers_to_save=-2,-1
-  lerobot-craft cache --policy.path=TEACHER --dataset.repo_id=NEW_DATA --output_dir=CACHE --prompts_file=OLD_INSTRUCTIONS
+  lerobot-craft cache --policy.path=TEACHER --dataset.repo_id=NEW_DATA --output_dir=CACHE --prompts_file=OLD_PROMPTS
   lerobot-craft cache --inspect=CACHE
   lerobot-craft cache --convert=OLDER_CACHE --output_dir=CACHE
 """
@@ -44,7 +44,8 @@ def main(arguments: Sequence[str]) -> int:
     _require(given, {"policy_path": "--policy.path", "repo_id": "--dataset.repo_id"})
     others = ("inspect", "contact_sheet", "convert")
     settings = CacheSettings(**{name: value for name, value in vars(given).items() if name not in others})
-    from lerobot_craft.caching import build, describe
+    from lerobot_craft.caching._inspect import describe
+    from lerobot_craft.caching._run import build
 
     sys.stdout.write(describe(build(settings)))
     return 0
@@ -54,10 +55,12 @@ def parser() -> argparse.ArgumentParser:
     """Return the parser of the subcommand; both spellings of the older tools' flags are known to it."""
     made = argparse.ArgumentParser(
         prog="lerobot-craft cache",
-        description="Run the frozen teacher once over some frames and keep what it says; training then needs no teacher.",
+        description="Run the frozen teacher once over some frames and keep what it says: training needs no teacher.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
+        # What is not given is left out, so that each default stands in `CacheSettings` alone.
+        argument_default=argparse.SUPPRESS,
     )
     _add_sources(made)
     _add_targets(made)
@@ -98,7 +101,7 @@ def _add_sources(made: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--prompts_file", metavar="FILE", type=Path, help="instructions that replace the dataset's, one a line"
     )
-    group.add_argument("--overwrite", **_switch("replace a cache that is there, once the new one is whole"))
+    _add_switch(group, "--overwrite", "replace a cache that is there, once the new one is whole")
 
 
 def _add_targets(made: argparse.ArgumentParser) -> None:
@@ -124,17 +127,13 @@ def _add_work(made: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--batch_size", metavar="N", type=int, help="frames per forward of the teacher (16)")
     group.add_argument("--num_workers", metavar="N", type=int, help="processes that read the dataset ahead (0)")
-    group.add_argument("--autocast", **_switch("run the teacher in bfloat16 mixed precision"))
+    _add_switch(group, "--autocast", "run the teacher in bfloat16 mixed precision")
     group.add_argument("--shard_size", metavar="N", type=int, help="anchors per file (100)")
     group.add_argument("--seed", metavar="N", type=int, help="of the selection and the teacher's noise (42)")
-    for action in made._actions:
-        # What is not given is left out, so that each default stands in `CacheSettings` alone.
-        if action.dest != "help":
-            action.default = argparse.SUPPRESS
 
 
-def _switch(text: str) -> dict[str, object]:
-    return {"metavar": "BOOL", "type": _boolean, "nargs": "?", "const": True, "help": text}
+def _add_switch(group: argparse._ArgumentGroup, name: str, text: str) -> None:
+    group.add_argument(name, metavar="BOOL", type=_boolean, nargs="?", const=True, help=text)
 
 
 def _boolean(word: str) -> bool:
@@ -164,7 +163,7 @@ def _require(given: argparse.Namespace, names: dict[str, str]) -> None:
 
 def _inspect(given: argparse.Namespace) -> int:
     from lerobot_craft.anchors import open_cache
-    from lerobot_craft.caching import contact_sheet, describe
+    from lerobot_craft.caching._inspect import contact_sheet, describe
 
     cache = open_cache(given.inspect)
     sys.stdout.write(describe(cache))
@@ -176,7 +175,7 @@ def _inspect(given: argparse.Namespace) -> int:
 
 def _convert(given: argparse.Namespace) -> int:
     from lerobot_craft.anchors import convert_legacy
-    from lerobot_craft.caching import describe
+    from lerobot_craft.caching._inspect import describe
 
     options = {name: value for name, value in vars(given).items() if name in ("shard_size", "overwrite")}
     sys.stdout.write(describe(convert_legacy(given.convert, given.output_dir, **options)))

@@ -17,6 +17,7 @@ from lerobot_craft.policies._base import Batch, PolicyAdapter, base_policy
 from lerobot_craft.policies._identity import identify_policy, identify_processor, identify_tap
 from lerobot_craft.policies._random import seeded
 from lerobot_craft.policies._registry import ADAPTERS, adapter_for
+from lerobot_craft.policies._support import import_support, import_support_for
 from lerobot_craft.policies._tap import Tap, freeze_behind_tap, make_tap
 from lerobot_craft.policies._targets import (
     TeacherTokens,
@@ -42,6 +43,8 @@ __all__ = [
     "identify_policy",
     "identify_processor",
     "identify_tap",
+    "import_support",
+    "import_support_for",
     "make_tap",
     "policy_loss",
     "seeded",

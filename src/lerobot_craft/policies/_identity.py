@@ -4,7 +4,7 @@
 from lerobot.processor import NormalizerProcessorStep, PolicyProcessorPipeline
 from torch import nn
 
-from lerobot_craft.anchors import canonical_json, fingerprint
+from lerobot_craft.anchors import Json, canonical_json, fingerprint
 from lerobot_craft.policies._base import base_policy
 from lerobot_craft.policies._tap import Tap
 
@@ -17,11 +17,11 @@ def identify_policy(policy: nn.Module) -> str:
 def identify_processor(preprocessor: PolicyProcessorPipeline) -> str:
     """Return what tells a preprocessor's statistics from any other's; call it before any of them are widened."""
     tensors = {}
-    modes: list[dict[str, str]] = []
+    modes: list[Json] = []
     for index, step in enumerate(step for step in preprocessor.steps if isinstance(step, NormalizerProcessorStep)):
         tensors.update({f"{index}/{name}": value for name, value in step.state_dict().items()})
         modes.append({kind.value: mode.value for kind, mode in step.norm_map.items()})
-    return fingerprint(tensors, {"modes": modes})
+    return fingerprint(tensors, {"modes": [*modes]})
 
 
 def identify_tap(tap: Tap) -> str:

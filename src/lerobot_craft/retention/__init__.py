@@ -5,6 +5,7 @@ A term is any callable without arguments that returns a scalar loss (`RetentionT
 of its business.
 """
 
+from lerobot_craft.dual import Reference
 from lerobot_craft.retention._combined import CombinedRetention
 from lerobot_craft.retention._distance import EWC, L2SP, diagonal_fisher
 from lerobot_craft.retention._factory import make_retention
@@ -13,7 +14,6 @@ from lerobot_craft.retention._hidden_loss import HiddenLoss, hidden_loss
 from lerobot_craft.retention._own_loss import ActionRetention, PolicyLoss, ReplayRetention
 from lerobot_craft.retention._preprocess import Preprocess
 from lerobot_craft.retention._protocol import ReferencedTerm, RetentionTerm, StatefulTerm
-from lerobot_craft.retention._reference import Reference
 from lerobot_craft.retention._tokens import Logits, TokenRetention, token_cross_entropy, topk_divergence
 
 __all__ = [

@@ -7,8 +7,8 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from lerobot_craft.dual import Reference
 from lerobot_craft.errors import CraftError
-from lerobot_craft.retention._reference import Reference
 
 
 class ReferencedTerm(Protocol):

@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 
 from lerobot_craft.anchors import AnchorBatches
+from lerobot_craft.dual import Reference
 from lerobot_craft.errors import CraftError
 from lerobot_craft.retention._hidden_loss import HIDDEN_LOSSES, HiddenLoss, hidden_loss
 from lerobot_craft.retention._preprocess import Preprocess, prepare
-from lerobot_craft.retention._reference import Reference
 
 type Features = Callable[[dict[str, Any]], Tensor]
 

@@ -25,9 +25,9 @@ import torch
 from torch import Tensor
 
 from lerobot_craft.anchors import AnchorBatch, AnchorBatches, derive_seed, shuffled
+from lerobot_craft.dual import Reference
 from lerobot_craft.errors import CraftError
 from lerobot_craft.retention._preprocess import Preprocess, prepare
-from lerobot_craft.retention._reference import Reference
 
 type PolicyLoss = Callable[[dict[str, Any], int], Tensor]
 type Average = Callable[[Tensor], Tensor]
