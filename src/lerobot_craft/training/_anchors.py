@@ -12,7 +12,12 @@ from torch import nn
 from lerobot_craft.anchors import AnchorCache, LegacyCache, check_compatible, open_cache
 from lerobot_craft.errors import UsageError
 from lerobot_craft.policies import Tap, adapter_for, identify_tap, make_tap
-from lerobot_craft.training._compat import Accelerator, TrainPipelineConfig
+from lerobot_craft.training._compat import (
+    Accelerator,
+    TrainPipelineConfig,
+    deserialize_rng_state,
+    serialize_rng_state,
+)
 from lerobot_craft.training._config import CraftConfig, Normalization, RetentionMode
 
 logger = logging.getLogger(__name__)
@@ -98,7 +103,12 @@ def build_words(cfg: TrainPipelineConfig, craft: CraftConfig, directory: Path) -
 def _build(cfg: TrainPipelineConfig, craft: CraftConfig, directory: Path) -> None:
     words = build_words(cfg, craft, directory)
     logger.info("No anchor cache in %s yet: lerobot-craft cache %s", directory, " ".join(words))
-    code = importlib.import_module("lerobot_craft.cli.cache").main(words)
+    # A run that builds its cache must be the run that finds it.
+    state = serialize_rng_state()
+    try:
+        code = importlib.import_module("lerobot_craft.cli.cache").main(words)
+    finally:
+        deserialize_rng_state(state)
     if code != 0:
         raise UsageError(
             f"The anchor cache {directory} could not be built: `lerobot-craft cache` ended with code {code}."

@@ -15,6 +15,7 @@ from lerobot_craft.policies import Tap, policy_loss
 from lerobot_craft.retention import EWC, L2SP, RetentionTerm, diagonal_fisher, make_retention
 from lerobot_craft.training._anchors import Cache, student_tap
 from lerobot_craft.training._build import Run
+from lerobot_craft.training._compat import deserialize_rng_state, serialize_rng_state
 from lerobot_craft.training._config import RetentionMode
 
 SEED = 42
@@ -52,7 +53,7 @@ def build_retention(run: Run, saved: dict[str, Tensor] | None) -> Retention | No
         run: The run, its policy and processors ready.
         saved: The `reference` of the run this one resumes.
     """
-    state = torch.get_rng_state()
+    state = serialize_rng_state()
     try:
         match run.craft.mode:
             case RetentionMode.NONE:
@@ -62,7 +63,7 @@ def build_retention(run: Run, saved: dict[str, Tensor] | None) -> Retention | No
             case _:
                 return _anchored(run)
     finally:
-        torch.set_rng_state(state)
+        deserialize_rng_state(state)
 
 
 def _anchored(run: Run) -> Retention:
