@@ -73,9 +73,7 @@ def test_dry_run_flag_builds_its_anchors_and_leaves_nothing(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_missing_cache_is_built_where_it_belongs(
-    make_tiny_once: Callable[[str], TinyPaths], tmp_path: Path
-) -> None:
+def test_a_missing_cache_is_built_where_it_belongs(make_tiny_once: Callable[[str], TinyPaths], tmp_path: Path) -> None:
     tiny = make_tiny_once("act")
     words = [
         *(f"--policy.path={tiny.policy}", "--dataset.repo_id=craft/tiny", f"--dataset.root={tiny.data}"),
@@ -95,9 +93,7 @@ def test_a_missing_cache_is_built_where_it_belongs(
     ).read_bytes()
 
 
-def test_smolvla_without_craft_is_lerobot_train(
-    make_tiny_once: Callable[[str], TinyPaths], tmp_path: Path
-) -> None:
+def test_smolvla_without_craft_is_lerobot_train(make_tiny_once: Callable[[str], TinyPaths], tmp_path: Path) -> None:
     tiny = make_tiny_once("smolvla")
     flags = [
         *(f"--policy.path={tiny.policy}", "--dataset.repo_id=craft/tiny", f"--dataset.root={tiny.data}"),

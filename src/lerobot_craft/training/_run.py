@@ -119,7 +119,11 @@ def _announce(run: Run, retention: Retention | None) -> None:
     behind = None if retention is None else retention.behind_tap
     logger.info("\n%s", _startup.parameter_table(run.model, behind))
     craft = run.craft
-    apart = (craft.active_projection is not Projection.OFF, craft.max_retention_ratio is not None, craft.merge_mode == "equal")
+    apart = (
+        craft.active_projection is not Projection.OFF,
+        craft.max_retention_ratio is not None,
+        craft.merge_mode == "equal",
+    )
     separate = retention is not None and any(apart)
     logger.info("%s", _startup.memory_estimate(run.model, run.optimizer, separate_gradient=separate))
     logger.info(
