@@ -144,9 +144,7 @@ def test_action_tokens_decode_to_the_actions(
 
 # Importing LeRobot once more is most of it; on a busy machine that takes a minute.
 @pytest.mark.timeout(300)
-def test_stock_training_command_finds_the_tiny_type(
-    make_tiny_once: Callable[[str], TinyPaths], tmp_path: Path
-) -> None:
+def test_stock_training_command_finds_the_tiny_type(make_tiny_once: Callable[[str], TinyPaths], tmp_path: Path) -> None:
     paths = make_tiny_once("pi0_fast")
     command = [
         *(sys.executable, "-m", "lerobot.scripts.lerobot_train"),
@@ -165,8 +163,6 @@ def test_stock_training_command_finds_the_tiny_type(
 def test_script(tmp_path: Path) -> None:
     script = Path(__file__).parents[2] / "scripts" / "make_tiny.py"
     (tmp_path / "policy").mkdir()
-    done = subprocess.run(
-        [sys.executable, script, "act", tmp_path], capture_output=True, text=True, check=False
-    )
+    done = subprocess.run([sys.executable, script, "act", tmp_path], capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert done.stderr.rstrip().endswith("remove it or name another folder.")

@@ -5,12 +5,13 @@ import logging
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from tqdm import tqdm  # type: ignore[import-untyped]
 
 from lerobot_craft.anchors import AnchorCache, CachePlan, build_cache
 from lerobot_craft.caching._settings import CacheSettings, read_prompts
-from lerobot_craft.caching._source import Progress, choose_frames, open_dataset, read_frames
+from lerobot_craft.caching._source import Progress, choose_frames, collate, open_dataset, read_frames
 from lerobot_craft.caching._teacher import Teacher, load_teacher, make_label, make_settings_tap, usual_pooling
 from lerobot_craft.policies import Tap, identify_policy, identify_processor, identify_tap
 from lerobot_craft.taps import Pooling
@@ -34,7 +35,7 @@ def build(settings: CacheSettings) -> AnchorCache:
     tap = make_settings_tap(teacher, settings)
     with _bar("choosing anchors") as on_progress:
         indices = choose_frames(dataset, settings, teacher, tap, on_progress)
-    kept_tap, pooling = _tap_and_pooling(teacher, settings, tap, dataset[indices[0]])
+    kept_tap, pooling = _tap_and_pooling(teacher, settings, tap, collate([dataset[indices[0]]]))
     plan = _plan(settings, teacher, indices, kept_tap, pooling, dataset.revision)
     began = time.perf_counter()
     with _bar("asking the teacher") as on_progress:
@@ -51,7 +52,7 @@ def build(settings: CacheSettings) -> AnchorCache:
 
 
 def _tap_and_pooling(
-    teacher: Teacher, settings: CacheSettings, tap: Tap, frame: dict[str, object]
+    teacher: Teacher, settings: CacheSettings, tap: Tap, frames: dict[str, Any]
 ) -> tuple[Tap | None, Pooling | None]:
     kind = next((kind for kind in settings.chosen_kinds if kind in ("hidden", "feature")), None)
     if kind is None:
@@ -59,7 +60,7 @@ def _tap_and_pooling(
     if settings.pooling is not None:
         pooling: Pooling = settings.pooling  # type: ignore[assignment]  # the settings were checked against the names
         return tap, pooling
-    return tap, usual_pooling(tap, kind, teacher.preprocess(dict(frame)))
+    return tap, usual_pooling(tap, kind, teacher.preprocess(frames))
 
 
 def _plan(

@@ -65,6 +65,12 @@ def read_frames(dataset: LeRobotDataset, indices: Sequence[int], workers: int) -
     return DataLoader(Subset(dataset, list(indices)), batch_size=None, num_workers=workers)
 
 
+def collate(frames: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return frames as one batch, as LeRobot's own loader would."""
+    batch: dict[str, Any] = lerobot_collate_fn(frames)
+    return batch
+
+
 def choose_frames(
     dataset: LeRobotDataset, settings: CacheSettings, teacher: Teacher, tap: Tap, on_progress: Progress
 ) -> list[int]:
@@ -101,7 +107,7 @@ def _features_of(
         Subset(dataset, list(candidates)),
         batch_size=settings.batch_size,
         num_workers=settings.num_workers,
-        collate_fn=lerobot_collate_fn,
+        collate_fn=collate,
     )
     features: list[Tensor] = []
     done = 0

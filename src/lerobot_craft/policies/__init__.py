@@ -15,6 +15,7 @@ final norm.
 
 from lerobot_craft.policies._base import Batch, PolicyAdapter, base_policy
 from lerobot_craft.policies._identity import identify_policy, identify_processor, identify_tap
+from lerobot_craft.policies._older import older_preprocess
 from lerobot_craft.policies._random import seeded
 from lerobot_craft.policies._registry import ADAPTERS, adapter_for
 from lerobot_craft.policies._support import import_support, import_support_for
@@ -46,6 +47,7 @@ __all__ = [
     "import_support",
     "import_support_for",
     "make_tap",
+    "older_preprocess",
     "policy_loss",
     "seeded",
     "teacher_actions",

@@ -30,6 +30,9 @@ from lerobot_craft.errors import CraftError
 from lerobot_craft.retention._preprocess import Preprocess, prepare
 
 type PolicyLoss = Callable[[dict[str, Any], int], Tensor]
+# Below this share of the floor, the difference between two means is mostly their noise.
+_UNREADABLE = 0.01
+
 type Average = Callable[[Tensor], Tensor]
 
 
@@ -100,7 +103,9 @@ class OwnLossRetention:
         self.metrics = {"retention_loss": loss.detach()}
         return loss
 
-    def _loss(self, batch: AnchorBatch, targets: Mapping[str, Tensor], position: int) -> Tensor:
+    def _loss(
+        self, batch: AnchorBatch, targets: Mapping[str, Tensor], position: int, *, shifted: bool = False
+    ) -> Tensor:
         data = prepare(
             batch,
             self._preprocess,
@@ -112,6 +117,8 @@ class OwnLossRetention:
         place = position if period is None else position % (period * self._batches.global_batch)
         # The rank's own place in the order, so that no two ranks draw the same noise.
         seed = derive_seed("noise", self._seed, place + self._batches.rank * self._batches.batch_size)
+        if shifted:
+            data["action"] = data["action"] + _normal_like(data["action"], seed)
         loss = self._policy_loss(data, seed)
         if loss.ndim != 0:
             raise CraftError(f"`policy_loss` returned shape {tuple(loss.shape)}, expected a scalar.")
@@ -119,6 +126,12 @@ class OwnLossRetention:
 
     def reference(self) -> Reference:
         """Return the teacher's floor and scale, measured at the first call, which must come before any step.
+
+        The scale is how much more the teacher loses on targets that are not its own: those of other anchors or, where
+        that is more, its own actions moved by one standard deviation in normalised units. The first says what ignoring
+        the observation costs; the second keeps a unit where the teacher's actions hardly differ between anchors. A loss
+        that hardly reads the actions (a diffusion policy predicting noise, before it has learned much) is measured
+        against its own floor.
 
         Raises:
             CraftError: Steps were taken already, or the loss does not depend on what the policy sees.
@@ -138,6 +151,7 @@ class OwnLossRetention:
         steps = self._batches.period or self._reference_batches
         own: list[Tensor] = []
         others: list[Tensor] = []
+        moved: list[Tensor] = []
         for step in range(steps):
             position = step * self._batches.global_batch
             batch = self._batches.batch_at(position)
@@ -145,9 +159,14 @@ class OwnLossRetention:
             if step < self._reference_batches:
                 strangers = self._batches.source.targets(partner[batch.indices.numpy()].tolist())
                 others.append(self._loss(batch, strangers, position))
-        floors, permuted = torch.stack(own), torch.stack(others).mean()
+                if "action" in self.through(batch.targets):
+                    moved.append(self._loss(batch, batch.targets, position, shifted=True))
+        floors = torch.stack(own)
         floor = self._averaged(floors.mean())
-        scale = self._averaged(permuted - floors[: len(others)].mean())
+        beside_own = floors[: len(others)].mean()
+        scale = max(self._averaged(torch.stack(part).mean() - beside_own) for part in (others, moved) if part)
+        if scale != 0.0 and scale < _UNREADABLE * floor:
+            scale = floor
         if not (scale > 0.0 and np.isfinite(floor)):
             raise CraftError(
                 f"the teacher's loss got {floor:g} on its own targets and {scale:+g} on top on those of "
@@ -180,6 +199,11 @@ class OwnLossRetention:
         saved = state["reference"]
         self._reference = None if saved is None else Reference(saved["floor"], saved["scale"])
         self._floors = [] if saved is None else list(saved["floors"])
+
+
+def _normal_like(action: Tensor, seed: int) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(action.shape, generator=generator).to(action)
 
 
 class ActionRetention(OwnLossRetention):
