@@ -7,10 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests._command import craft
 
 from lerobot_craft.testing import TINY_TYPES, TinyPaths
 from lerobot_craft.training import RetentionMode
-from tests._command import craft
 
 TABLE = Path(__file__).parents[2] / "docs" / "modes.md"
 # Seven runs, and the first of them may have to make its policy.

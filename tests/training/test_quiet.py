@@ -3,22 +3,26 @@
 
 import logging
 
-import pytest
-
-from lerobot_craft.training._quiet import DECODER_LOGGER, OneLine
+from lerobot_craft.training._quiet import DECODER_LOGGER, OneLine, quiet_decoder
 
 
-def test_one_line_once(caplog: pytest.LogCaptureFixture) -> None:
-    logger = logging.getLogger(DECODER_LOGGER)
-    known = logger.filters[:]
-    logger.filters[:] = [OneLine()]
-    try:
-        with caplog.at_level(logging.WARNING):
-            for _ in range(2):
-                logger.warning(
-                    "Traceback\n many lines\n'torchcodec' cannot be loaded (see the error above). Using pyav."
-                )
-            logger.warning("something else")
-    finally:
-        logger.filters[:] = known
-    assert caplog.messages == ["'torchcodec' cannot be loaded. Using pyav.", "something else"]
+def record(text: str) -> logging.LogRecord:
+    return logging.LogRecord(DECODER_LOGGER, logging.WARNING, __file__, 1, text, None, None)
+
+
+def test_one_line_once() -> None:
+    shown = OneLine()
+    first = record("Traceback\n many lines\n'torchcodec' cannot be loaded (see the error above). Using pyav.")
+    assert shown.filter(first)
+    assert first.getMessage() == "'torchcodec' cannot be loaded. Using pyav."
+    assert not shown.filter(record("again 'torchcodec'"))
+    other = record("something else")
+    assert shown.filter(other)
+    assert other.getMessage() == "something else"
+
+
+def test_installed_once() -> None:
+    quiet_decoder()
+    quiet_decoder()
+    filters = logging.getLogger(DECODER_LOGGER).filters
+    assert len([known for known in filters if isinstance(known, OneLine)]) == 1

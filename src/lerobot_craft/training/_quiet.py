@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One line, once, where LeRobot's choice of a video decoder prints eighty, each time settings are made; hides no error."""
+"""One line, once, where LeRobot's choice of a video decoder prints eighty each time settings are made."""
 
 import logging
 

@@ -17,6 +17,7 @@ from lerobot_craft.training._anchors import Cache, student_tap
 from lerobot_craft.training._build import Run
 from lerobot_craft.training._compat import deserialize_rng_state, serialize_rng_state
 from lerobot_craft.training._config import RetentionMode
+from lerobot_craft.training._older import is_older, left_aligned_labels, older_batch
 
 SEED = 42
 # pi0_fast's loss reads its labels under these names.
@@ -111,7 +112,7 @@ def _term(
         # Decoding images on a thread hides behind work on a GPU; on a CPU both want the same cores.
         prefetch=2 if accelerator.device.type == "cuda" else 0,
     )
-    settings: dict[str, Any] = {"preprocess": run.preprocessor}
+    settings: dict[str, Any] = {"preprocess": _preprocess(run)}
     if mode is RetentionMode.HIDDEN:
         if tap is None:
             raise RuntimeError("`retention_mode=hidden` was built without a tap.")
@@ -121,8 +122,21 @@ def _term(
     return make_retention(mode, batches, policy_loss=own_loss, seed=SEED, **settings)
 
 
+def _preprocess(run: Run) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    """Return the preprocessor of a task batch; inputs of older tools have been through theirs."""
+    model = run.model
+
+    def preprocess(frames: dict[str, Any]) -> dict[str, Any]:
+        if is_older(frames):
+            return older_batch(model, frames, run.accelerator.device)
+        batch: dict[str, Any] = run.preprocessor(frames)
+        return batch
+
+    return preprocess
+
+
 def _features(run: Run, cache: Cache, tap: Tap) -> Callable[[dict[str, Any]], Tensor]:
-    recorded = cache.manifest.plan.pooling if isinstance(cache, AnchorCache) else None
+    recorded = cache.manifest.plan.pooling if isinstance(cache, AnchorCache) else cache.metadata.get("pooling")
     usual = "vision_mean_text_last" if "hidden" in cache.kinds else "mean_image_tokens"
     pooling: Any = recorded or run.craft.pooling or usual
 
@@ -149,8 +163,11 @@ def _token_loss(run: Run) -> Callable[[dict[str, Any], int], Tensor]:
     def loss(batch: dict[str, Any], seed: int) -> Tensor:
         device = run.accelerator.device
         labels = batch["labels"].to(device)
-        mask = batch["labels_mask"].to(device) if "labels_mask" in batch else labels >= 0
-        return own_loss({**batch, TOKENS: labels.clamp_min(0), TOKEN_MASK: mask.bool()}, seed)
+        if "labels_mask" in batch:
+            mask = batch["labels_mask"].to(device).bool()
+        else:
+            labels, mask = left_aligned_labels(labels)
+        return own_loss({**batch, TOKENS: labels, TOKEN_MASK: mask}, seed)
 
     return loss
 
