@@ -11,17 +11,18 @@ from torch import Tensor, nn
 
 from lerobot_craft.anchors import AnchorBatches, AnchorCache
 from lerobot_craft.errors import UsageError
-from lerobot_craft.policies import Tap, policy_loss
+from lerobot_craft.policies import Tap, older_preprocess, policy_loss
 from lerobot_craft.retention import EWC, L2SP, RetentionTerm, diagonal_fisher, make_retention
 from lerobot_craft.training._anchors import Cache, student_tap
 from lerobot_craft.training._build import Run
 from lerobot_craft.training._compat import deserialize_rng_state, serialize_rng_state
 from lerobot_craft.training._config import RetentionMode
-from lerobot_craft.training._older import is_older, left_aligned_labels, older_batch
 
 SEED = 42
 # pi0_fast's loss reads its labels under these names.
 TOKENS, TOKEN_MASK = "action.tokens", "action.token_mask"
+# What the older tools called their images, and a label that does not count.
+PIXELS, IGNORED = "pixel_values", -100
 
 
 @dataclass
@@ -112,7 +113,7 @@ def _term(
         # Decoding images on a thread hides behind work on a GPU; on a CPU both want the same cores.
         prefetch=2 if accelerator.device.type == "cuda" else 0,
     )
-    settings: dict[str, Any] = {"preprocess": _preprocess(run)}
+    settings: dict[str, Any] = {"preprocess": _preprocess(run, cache)}
     if mode is RetentionMode.HIDDEN:
         if tap is None:
             raise RuntimeError("`retention_mode=hidden` was built without a tap.")
@@ -122,17 +123,12 @@ def _term(
     return make_retention(mode, batches, policy_loss=own_loss, seed=SEED, **settings)
 
 
-def _preprocess(run: Run) -> Callable[[dict[str, Any]], dict[str, Any]]:
-    """Return the preprocessor of a task batch; inputs of older tools have been through theirs."""
-    model = run.model
-
-    def preprocess(frames: dict[str, Any]) -> dict[str, Any]:
-        if is_older(frames):
-            return older_batch(model, frames, run.accelerator.device)
-        batch: dict[str, Any] = run.preprocessor(frames)
-        return batch
-
-    return preprocess
+def _preprocess(run: Run, cache: Cache) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    """Return the preprocessor of a task batch, unless the anchors' inputs have been through that of an older tool."""
+    if PIXELS in cache.batch([0]).frames:
+        return older_preprocess(run.model)
+    preprocessor: Callable[[dict[str, Any]], dict[str, Any]] = run.preprocessor
+    return preprocessor
 
 
 def _features(run: Run, cache: Cache, tap: Tap) -> Callable[[dict[str, Any]], Tensor]:
@@ -166,10 +162,20 @@ def _token_loss(run: Run) -> Callable[[dict[str, Any], int], Tensor]:
         if "labels_mask" in batch:
             mask = batch["labels_mask"].to(device).bool()
         else:
-            labels, mask = left_aligned_labels(labels)
+            labels, mask = _left_aligned(labels)
         return own_loss({**batch, TOKENS: labels, TOKEN_MASK: mask}, seed)
 
     return loss
+
+
+def _left_aligned(labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Return labels [batch, tokens] without their ignored places, those that count first, and which count."""
+    counted = labels != IGNORED
+    order = torch.argsort((~counted).to(torch.int8), dim=1, stable=True)
+    length = int(counted.sum(1).max())
+    aligned = labels.gather(1, order)[:, :length]
+    mask = counted.gather(1, order)[:, :length]
+    return aligned.masked_fill(~mask, 0), mask
 
 
 class _HeldOut:
