@@ -11,14 +11,22 @@ from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError, O
 from lerobot.configs.policies import PreTrainedConfig
 from lerobot.policies.factory import get_policy_class, make_pre_post_processors
 from lerobot.policies.pretrained import PreTrainedPolicy
+from safetensors import SafetensorError
 from torch import Tensor
 
 from lerobot_craft.caching._settings import CacheSettings
 from lerobot_craft.errors import TapError, UsageError
-from lerobot_craft.policies import Tap, import_support_for, make_tap, teacher_actions, teacher_tokens
+from lerobot_craft.policies import Tap, check_loaded, import_support_for, make_tap, teacher_actions, teacher_tokens
 from lerobot_craft.taps import Pooling
 
-_UNREADABLE = (FileNotFoundError, NotADirectoryError, HFValidationError, LocalEntryNotFoundError, OfflineModeIsEnabled)
+_UNREADABLE = (
+    FileNotFoundError,
+    NotADirectoryError,
+    HFValidationError,
+    LocalEntryNotFoundError,
+    OfflineModeIsEnabled,
+    SafetensorError,
+)
 
 
 @dataclass(frozen=True)
@@ -60,6 +68,7 @@ def load_teacher(path: str, device: str | None = None) -> Teacher:
             f"`--policy.path={path}` could not be loaded: expected a folder or a Hub repository with `config.json`, "
             f"`model.safetensors` and the processors' files. ({type(error).__name__}: {error})"
         ) from error
+    check_loaded(policy, path)
     policy.eval()
     return Teacher(policy, pre, post)
 

@@ -15,6 +15,7 @@ final norm.
 
 from lerobot_craft.policies._base import Batch, PolicyAdapter, base_policy
 from lerobot_craft.policies._identity import identify_policy, identify_processor, identify_tap
+from lerobot_craft.policies._loaded import check_loaded
 from lerobot_craft.policies._older import older_preprocess
 from lerobot_craft.policies._random import seeded
 from lerobot_craft.policies._registry import ADAPTERS, adapter_for
@@ -40,6 +41,7 @@ __all__ = [
     "action_token_logits",
     "adapter_for",
     "base_policy",
+    "check_loaded",
     "freeze_behind_tap",
     "identify_policy",
     "identify_processor",

@@ -19,7 +19,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from torch.utils.data import DataLoader
 
 from lerobot_craft.errors import UsageError
-from lerobot_craft.policies import freeze_behind_tap, identify_policy, identify_processor
+from lerobot_craft.policies import check_loaded, freeze_behind_tap, identify_policy, identify_processor
 from lerobot_craft.training import _anchors, _compat
 from lerobot_craft.training._anchors import Cache
 from lerobot_craft.training._compat import Accelerator, PolicyProcessorPipeline, TrainPipelineConfig
@@ -151,6 +151,8 @@ def _policy_and_anchors(
 ) -> tuple[nn.Module, Cache | None, tuple[PolicyProcessorPipeline, PolicyProcessorPipeline], list[FeatureRow]]:
     """Return the policy, the anchor cache it was checked against, its processors, and what their guard found."""
     policy = _policy(cfg, dataset)
+    if craft.enabled and cfg.policy.pretrained_path is not None:
+        check_loaded(policy, cfg.policy.pretrained_path)
     needs_cache = craft.enabled and craft.mode.needs_anchors and not (cfg.resume and craft.mode is RetentionMode.EWC)
     if needs_cache:
         _anchors.check_policy(policy, craft)
