@@ -24,8 +24,14 @@ def build_anchors(
     from lerobot.policies.factory import get_policy_class, make_pre_post_processors
 
     from lerobot_craft.anchors import CachePlan, build_cache, random_access
-    from lerobot_craft.policies import make_tap, teacher_actions, teacher_tokens
-    from lerobot_craft.training import processor_fingerprint, tap_name, teacher_fingerprint
+    from lerobot_craft.policies import (
+        identify_policy,
+        identify_processor,
+        identify_tap,
+        make_tap,
+        teacher_actions,
+        teacher_tokens,
+    )
 
     config = PreTrainedConfig.from_pretrained(policy_path)
     policy = get_policy_class(config.type).from_pretrained(policy_path, config=config)
@@ -36,11 +42,11 @@ def build_anchors(
     plan = CachePlan(
         kinds=kinds,
         frame_indices=tuple(range(count)),
-        teacher=teacher_fingerprint(policy),
-        processor=processor_fingerprint(pre),
+        teacher=identify_policy(policy),
+        processor=identify_processor(pre),
         policy_path=str(policy_path),
         dataset=repo_id,
-        tap=None if tap is None else tap_name(tap),
+        tap=None if tap is None else identify_tap(tap),
         layers=None if tap is None else tap.indices,
         pooling=None if tap is None else pooling,
         dtype="float32",

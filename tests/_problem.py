@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A small problem for training tests: a LeRobotDataset of states and an ACT policy trained on another one; no images."""
+"""A small problem for training tests: datasets of states, and an ACT policy trained on one of them; no images."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,8 +49,8 @@ def make_dataset(root: Path, *, seed: int, shift: float = 0.0, gripper: bool = F
     return root
 
 
-def make_teacher(folder: Path, data: Path, *, steps: int = 30) -> Path:
-    """Write a checkpoint of a small ACT policy (dropout and VAE on, so that random numbers matter) trained on `data`."""
+def make_teacher(folder: Path, data: Path, *, steps: int = 30, noise: bool = True, chunk: int = 4) -> Path:
+    """Write a checkpoint of a small ACT policy trained on `data`; with `noise` it has dropout and a VAE."""
     from lerobot.configs.types import FeatureType, NormalizationMode, PolicyFeature
     from lerobot.datasets.lerobot_dataset import LeRobotDataset
     from lerobot.policies.act.configuration_act import ACTConfig
@@ -70,14 +70,16 @@ def make_teacher(folder: Path, data: Path, *, steps: int = 30) -> Path:
             "ENV": NormalizationMode.MEAN_STD,
             "ACTION": NormalizationMode.MEAN_STD,
         },
-        chunk_size=4,
-        n_action_steps=4,
+        chunk_size=chunk,
+        n_action_steps=chunk,
         dim_model=16,
         n_heads=2,
         dim_feedforward=32,
         n_encoder_layers=2,
         n_vae_encoder_layers=1,
         latent_dim=4,
+        use_vae=noise,
+        dropout=0.1 if noise else 0.0,
         device="cpu",
         push_to_hub=False,
     )

@@ -1,124 +1,100 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Two gloo processes under DistributedDataParallel, against each other and against one with the doubled batch."""
+"""Two processes joined by accelerate agree bit for bit, and do what one does with the doubled batch."""
 
-import os
-import subprocess
-import sys
-import tempfile
-from collections.abc import Iterator
+import json
 from pathlib import Path
 
 import pytest
 import torch
-import torch.distributed as dist
-from torch import Tensor, nn
+from tests._caches import build_anchors
+from tests._command import craft, process
+from tests._problem import Problem, make_teacher
+from tests.integration._ranks import keeping_results
 
-from lerobot_craft import ConstraintConfig, RetentionConstraint
-from lerobot_craft.dual import Reference
-
-STEPS = 20
-BATCH = 8
-SETTINGS = {
-    "separate": {"projection": "always", "conflict_threshold": 0.5},
-    "cheap": {"projection": "off"},
-    "bounded": {"projection": "violated", "max_retention_ratio": 0.5},
+SGD = {
+    "use_policy_training_preset": "false",
+    "optimizer__type": "sgd",
+    "optimizer__lr": 0.01,
+    "optimizer__momentum": 0.0,
+    "optimizer__weight_decay": 0.0,
+    "scheduler__type": "cosine_decay_with_warmup",
+    "scheduler__num_warmup_steps": 0,
+    "scheduler__num_decay_steps": 100,
+    "scheduler__peak_lr": 0.01,
+    "scheduler__decay_lr": 0.001,
 }
 
 
-class Network(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        torch.manual_seed(0)
-        self.trunk = nn.Sequential(nn.Linear(4, 16), nn.Tanh())
-        self.head = nn.Linear(16, 2)
-        self.only_anchors = nn.Linear(16, 2)  # the task never reaches it, and odd anchor batches do not either
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        return self.head(self.trunk(inputs))
+# Two processes import LeRobot at the same time, on two cores.
+pytestmark = pytest.mark.timeout(300)
 
 
-class Anchors:
-    """Rank r of n takes every n-th sample of the global batch."""
+def launched(folder: Path, processes: int, words: list[str]) -> None:
+    """Run the command in several processes, joined by accelerate.
 
-    def __init__(self, model: Network, rank: int, world: int) -> None:
-        self.model, self.rank, self.world, self.calls = model, rank, world, 0
-        self.inputs = torch.randn(512, 4, generator=torch.Generator().manual_seed(1))
-
-    def __call__(self) -> Tensor:
-        start = self.calls * 2 * BATCH
-        self.calls += 1
-        features = self.model.trunk(self.inputs[start + self.rank : start + 2 * BATCH : self.world])
-        loss = (self.model.head(features) - 0.3).square().mean()
-        if self.world == 1 or self.rank == 0:
-            # One process only has a gradient here; twice, so that the mean over two is what one process has.
-            loss = loss + self.world * 0.1 * self.model.only_anchors(features.detach()[:1]).square().sum()
-        return loss
-
-    def reference(self) -> Reference:
-        return Reference(0.0, 0.1)
-
-
-def train(rank: int, world: int, name: str) -> dict[str, object]:
-    model = Network()
-    wrapped = nn.parallel.DistributedDataParallel(model, find_unused_parameters=True) if world > 1 else model
-    config = ConstraintConfig(
-        **SETTINGS[name],
-        retention_freq=1,
-        epsilon_units="relative",
-        epsilon_schedule="constant",
-        epsilon_start=0.2,
-        lambda_lr=0.3,
-    )
-    constraint = RetentionConstraint(model, Anchors(model, rank, world), config)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
-    inputs = torch.randn(STEPS, 2 * BATCH, 4, generator=torch.Generator().manual_seed(2))
-    multipliers, gradients = [], []
-    for step in range(STEPS):
-        optimizer.zero_grad()
-        wrapped(inputs[step, rank::world]).sub(1.0).square().mean().backward()
-        report = constraint.apply_(step)
-        gradients.append([p.grad.clone() for p in model.parameters() if p.grad is not None])
-        optimizer.step()
-        multipliers.append(report.floats()["multiplier"])
-    return {"weights": model.state_dict(), "multipliers": multipliers, "gradients": gradients}
-
-
-def worker(rank: int, folder: str) -> None:
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=2)
-    for name in SETTINGS:
-        torch.save(train(rank, 2, name), f"{folder}/{name}-{rank}.pt")
-    dist.destroy_process_group()
+    `accelerate launch --cpu --num_processes 2` of accelerate 1.15 starts a single process unless MPI is set up,
+    without a word; torchrun is what its launcher of several GPUs uses.
+    """
+    script = Path(__file__).with_name("_ranks.py")
+    launch = ["-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={processes}"]
+    outcome = process([*launch, str(script), str(folder), *words], timeout=280)
+    assert outcome.code == 0, outcome.text[-3000:]
 
 
 @pytest.fixture(scope="module")
-def folder() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory() as made:
-        environment = {"GLOO_SOCKET_IFNAME": "lo", **os.environ}
-        ranks = [subprocess.Popen([sys.executable, __file__, str(rank), made], env=environment) for rank in range(2)]
-        assert [process.wait(timeout=100) for process in ranks] == [0, 0]
-        yield Path(made)
+def folders(problem: Problem, tmp_path_factory: pytest.TempPathFactory) -> dict[int, Path]:
+    """The same run by one process with batch 8 and by two with batch 4; without noise, so that they can agree."""
+    root = tmp_path_factory.mktemp("ranks")
+    # ACT averages over steps that are no padding, and two halves hold different numbers of these; a chunk of 1 has none.
+    teacher = make_teacher(root / "teacher", problem.old, noise=False, chunk=1)
+    cache = build_anchors(
+        root / "cache", policy_path=teacher, data=problem.old, repo_id="craft/small", kinds=("action",)
+    )
+    found = {}
+    for processes in (1, 2):
+        words = problem.flags(
+            root / f"run-{processes}",
+            **SGD,
+            policy__path=teacher,
+            steps=8,
+            save_freq=4,
+            log_freq=1,
+            batch_size=8 // processes,
+            craft__retention_mode="action",
+            craft__retention_freq=1,
+            craft__anchor_cache_dir=cache,
+            craft__anchor_batch_size=8 // processes,
+            craft__epsilon_start=0.001,
+            craft__epsilon_end=0.0001,
+            craft__lambda_lr=1.0,
+            craft__projection="always",
+        )
+        found[processes] = root / f"ranks-{processes}"
+        found[processes].mkdir()
+        if processes == 1:
+            with keeping_results(found[processes]):
+                outcome = craft(["train", *words])
+            assert outcome.code == 0, outcome.text
+        else:
+            launched(found[processes], processes, ["train", *words])
+    return found
 
 
-@pytest.mark.parametrize("name", SETTINGS)
-def test_gradients_and_lambda_are_the_same_on_both_ranks_bit_for_bit(folder: Path, name: str) -> None:
-    first, second = (torch.load(folder / f"{name}-{rank}.pt", weights_only=True) for rank in (0, 1))
-    assert first["multipliers"] == second["multipliers"]
-    assert len(set(first["multipliers"])) > 5
-    for left, right in zip(first["gradients"], second["gradients"], strict=True):
-        assert all(torch.equal(a, b) for a, b in zip(left, right, strict=True))
-    for key, value in first["weights"].items():
-        assert torch.equal(value, second["weights"][key]), key
+def test_ranks_agree_bit_for_bit(folders: dict[int, Path]) -> None:
+    one, other = (torch.load(folders[2] / f"weights-{rank}.pt", weights_only=True) for rank in (0, 1))
+    assert one.keys() == other.keys()
+    assert all(torch.equal(one[name], other[name]) for name in one)
+    first, second = (json.loads((folders[2] / f"state-{rank}.json").read_text()) for rank in (0, 1))
+    assert first == second
+    assert len(first["history"]) == 8
+    assert len({row["craft/multiplier"] for row in first["history"]}) > 3, "λ moves, so agreement says something"
 
 
-@pytest.mark.parametrize("name", SETTINGS)
-def test_two_processes_equal_one_with_the_doubled_batch(folder: Path, name: str) -> None:
-    both = torch.load(folder / f"{name}-0.pt", weights_only=True)
-    alone = train(0, 1, name)
-    assert both["multipliers"] == pytest.approx(alone["multipliers"], rel=1e-4)
-    for key, value in both["weights"].items():
-        torch.testing.assert_close(value, alone["weights"][key], rtol=1e-4, atol=1e-6)
-
-
-if __name__ == "__main__":
-    worker(int(sys.argv[1]), sys.argv[2])
+def test_equals_one_process_with_the_doubled_batch(folders: dict[int, Path]) -> None:
+    one, two = (torch.load(folders[n] / "weights-0.pt", weights_only=True) for n in (1, 2))
+    for name, weight in one.items():
+        torch.testing.assert_close(two[name], weight, rtol=1e-5, atol=1e-6, msg=name)
+    single, double = (json.loads((folders[n] / "state-0.json").read_text())["history"] for n in (1, 2))
+    for left, right in zip(single, double, strict=True):
+        for name in ("loss", "craft/retention_loss", "craft/multiplier", "craft/epsilon", "craft/dot", "craft/cosine"):
+            assert right[name] == pytest.approx(left[name], rel=1e-3, abs=1e-6), (left["step"], name)

@@ -4,7 +4,6 @@
 Holds no part of the method itself, which is `lerobot_craft.constraint` and works in any loop.
 """
 
-from lerobot_craft.training._anchors import processor_fingerprint, tap_name, teacher_fingerprint
 from lerobot_craft.training._config import CraftConfig, CraftTrainConfig, Normalization, RetentionMode, print_config
 from lerobot_craft.training._normalization import FeatureRow, guard
 from lerobot_craft.training._parse import parse
@@ -19,8 +18,5 @@ __all__ = [
     "guard",
     "parse",
     "print_config",
-    "processor_fingerprint",
-    "tap_name",
-    "teacher_fingerprint",
     "train",
 ]

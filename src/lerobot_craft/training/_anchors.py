@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The anchor cache of a run: found or built, and checked against the teacher; serves no batch.
-
-Whoever builds a cache for training identifies teacher, processor and tap with the functions here, so that the two
-sides compare the same thing.
-"""
+"""The anchor cache of a run: found or built, and checked against the teacher; serves no batch."""
 
 import importlib
 import json
@@ -13,15 +9,22 @@ from typing import Any
 
 from torch import nn
 
-from lerobot_craft.anchors import AnchorCache, LegacyCache, canonical_json, check_compatible, fingerprint, open_cache
+from lerobot_craft.anchors import AnchorCache, LegacyCache, check_compatible, open_cache
 from lerobot_craft.errors import UsageError
-from lerobot_craft.policies import Tap, base_policy, make_tap
-from lerobot_craft.training._compat import Accelerator, PolicyProcessorPipeline, TrainPipelineConfig
+from lerobot_craft.policies import Tap, adapter_for, identify_tap, make_tap
+from lerobot_craft.training._compat import (
+    Accelerator,
+    TrainPipelineConfig,
+    deserialize_rng_state,
+    serialize_rng_state,
+)
 from lerobot_craft.training._config import CraftConfig, Normalization, RetentionMode
-from lerobot_craft.training._normalization import normalization_steps
 
 logger = logging.getLogger(__name__)
 
+type Cache = AnchorCache | LegacyCache
+
+TOKEN_POLICY = "pi0_fast"  # noqa: S105 (a policy type)
 MANIFESTS = ("manifest.json", "metadata.json")
 KIND_OF_MODE = {
     RetentionMode.HIDDEN: "hidden",
@@ -32,27 +35,21 @@ KIND_OF_MODE = {
 }
 
 
-def teacher_fingerprint(policy: nn.Module) -> str:
-    """Return what tells this policy's weights from any other's; call it before adapters are put in."""
-    return fingerprint(policy.state_dict(), {"type": base_policy(policy).name})
+def check_policy(policy: nn.Module, craft: CraftConfig) -> None:
+    """Refuse a mode that this type of policy does not have.
+
+    Raises:
+        UsageError: If the mode retains tokens and the policy generates none.
+    """
+    kind = adapter_for(policy).policy_type
+    if craft.mode is RetentionMode.TOKEN_CE and kind != TOKEN_POLICY:
+        raise UsageError(
+            f"`--craft.retention_mode=token_ce` retains action tokens, which a policy of type `{kind}` does not "
+            f"generate (only {TOKEN_POLICY} does): use `--craft.retention_mode=action`."
+        )
 
 
-def processor_fingerprint(preprocessor: PolicyProcessorPipeline) -> str:
-    """Return what tells a preprocessor's statistics from any other's, before the guard has widened any of them."""
-    tensors = {}
-    modes: list[dict[str, str]] = []
-    for index, step in enumerate(normalization_steps(preprocessor)):
-        tensors.update({f"{index}/{name}": value for name, value in step.state_dict().items()})
-        modes.append({kind.value: mode.value for kind, mode in step.norm_map.items()})
-    return fingerprint(tensors, {"modes": modes})
-
-
-def tap_name(tap: Tap) -> str:
-    """Return a tap as one line of text, as caches record it."""
-    return canonical_json(tap.describe())
-
-
-def open_anchors(cfg: TrainPipelineConfig, craft: CraftConfig, accelerator: Accelerator) -> AnchorCache | LegacyCache:
+def open_anchors(cfg: TrainPipelineConfig, craft: CraftConfig, accelerator: Accelerator) -> Cache:
     """Open the run's anchor cache, built first where it is missing and its source is known.
 
     Raises:
@@ -68,6 +65,9 @@ def open_anchors(cfg: TrainPipelineConfig, craft: CraftConfig, accelerator: Acce
                 f"--output_dir={directory} --kinds={KIND_OF_MODE[craft.mode]}\n"
                 "or pass `--craft.anchor_repo_id=OLD_DATASET` to have it built first."
             )
+        if craft.dry_run:
+            # A dry run leaves nothing behind, least of all a cache of a few anchors in the real one's place.
+            directory = default_directory(cfg, craft)
         if accelerator.is_main_process:
             _build(cfg, craft, directory)
         accelerator.wait_for_everyone()
@@ -103,14 +103,19 @@ def build_words(cfg: TrainPipelineConfig, craft: CraftConfig, directory: Path) -
 def _build(cfg: TrainPipelineConfig, craft: CraftConfig, directory: Path) -> None:
     words = build_words(cfg, craft, directory)
     logger.info("No anchor cache in %s yet: lerobot-craft cache %s", directory, " ".join(words))
-    code = importlib.import_module("lerobot_craft.cli.cache").main(words)
+    # A run that builds its cache must be the run that finds it.
+    state = serialize_rng_state()
+    try:
+        code = importlib.import_module("lerobot_craft.cli.cache").main(words)
+    finally:
+        deserialize_rng_state(state)
     if code != 0:
         raise UsageError(
             f"The anchor cache {directory} could not be built: `lerobot-craft cache` ended with code {code}."
         )
 
 
-def student_tap(model: nn.Module, craft: CraftConfig, cache: AnchorCache | LegacyCache) -> Tap:
+def student_tap(model: nn.Module, craft: CraftConfig, cache: Cache) -> Tap:
     """Return the tap on the student that gives what the cache holds of the teacher."""
     if craft.tap is not None:
         return make_tap(model, path=craft.tap)
@@ -124,7 +129,7 @@ def student_tap(model: nn.Module, craft: CraftConfig, cache: AnchorCache | Legac
 
 
 def check_anchors(
-    cache: AnchorCache | LegacyCache,
+    cache: Cache,
     cfg: TrainPipelineConfig,
     craft: CraftConfig,
     *,
@@ -150,10 +155,10 @@ def check_anchors(
         processor = None
     unknown = check_compatible(
         cache,
-        mode=craft.mode if craft.mode is not RetentionMode.EWC else None,
+        mode=str(craft.mode) if craft.mode is not RetentionMode.EWC else None,
         teacher=teacher,
         processor=processor,
-        tap=None if tap is None else tap_name(tap),
+        tap=None if tap is None else identify_tap(tap),
         policy_path=str(cfg.policy.pretrained_path),
     )
     if unknown:

@@ -138,8 +138,8 @@ def load(run: Run, constraint: RetentionConstraint | None) -> dict[str, Any]:
     state = json.loads(path.read_text())
     if (constraint is None) != (state["constraint"] is None):
         raise StateError(
-            f"`--craft.retention_mode={run.craft.retention_mode}` is not what {run.cfg.checkpoint_path} was trained with: "
-            "resume with the saved mode, or start a new run."
+            f"`--craft.retention_mode={run.craft.retention_mode}` is not what {run.cfg.checkpoint_path} was trained "
+            "with: resume with the saved mode, or start a new run."
         )
     if constraint is not None:
         constraint.load_state_dict(state["constraint"])
@@ -176,7 +176,7 @@ def best_so_far(checkpoints: Path) -> dict[str, Any] | None:
 def remove_incomplete(checkpoints: Path) -> None:
     """Remove what an interrupted save left behind."""
     for left in checkpoints.glob(f"{INCOMPLETE}*"):
-        shutil.rmtree(left) if left.is_dir() else left.unlink()
+        shutil.rmtree(left) if left.is_dir() and not left.is_symlink() else left.unlink()
 
 
 def _flush(folder: Path) -> None:
@@ -212,6 +212,6 @@ def _why_not_saved(final: Path, error: Exception) -> str:
     last = final.with_name(_compat.LAST_CHECKPOINT_LINK)
     left = f"the last whole one is {last.resolve()}" if last.exists() else "there is no earlier one"
     return (
-        f"The checkpoint {final} could not be written ({reason}); {left}. Free some space, or set `--output_dir` to a "
-        "larger disk, and resume with `--resume=true --config_path=.../checkpoints/last/pretrained_model/train_config.json`."
+        f"The checkpoint {final} could not be written ({reason}); {left}. Free some space and go on with "
+        "`lerobot-craft train --resume=true --config_path=.../checkpoints/last/pretrained_model/train_config.json`."
     )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The settings of `lerobot-craft train`: LeRobot's, plus the group `craft`; reads no command line and builds nothing."""
+"""The settings of `lerobot-craft train`: LeRobot's, plus the group `craft`; reads no command line."""
 
 import contextlib
 import dataclasses
@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import draccus
+import yaml
 
 from lerobot_craft.config import ConstraintConfig
 from lerobot_craft.errors import SettingsError
@@ -49,7 +50,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "normalization": tuple(Normalization),
     "hidden_loss_type": ("mse", "cosine", "l1"),
     "anchor_dtype": ("float16", "bfloat16", "float32"),
-    "anchor_selection": ("spread", "random", "kcenter"),
+    "anchor_selection": ("spread", "random", "k_center"),
 }
 
 
@@ -66,7 +67,7 @@ class CraftConfig(ConstraintConfig):
         anchor_repo_id: Dataset the anchors come from when the cache has to be built.
         anchor_root: Local folder of that dataset.
         anchor_episodes: Its episodes to take anchors from; all where unset.
-        anchor_selection: How anchors are chosen when built: `spread`, `random` or `kcenter`.
+        anchor_selection: How anchors are chosen when built: `spread`, `random` or `k_center`.
         anchor_dtype: Precision of the targets when built: `float16`, `bfloat16` or `float32`.
         num_anchors: How many anchors to build.
         prompts_file: Old instructions to put on the anchors' images when built, one a line.
@@ -156,8 +157,10 @@ class CraftTrainConfig(TrainPipelineConfig):
         return config
 
     @classmethod
-    def from_pretrained(  # type: ignore[override]  # LeRobot spells out the Hub's arguments; all pass through
-        cls, pretrained_name_or_path: str | Path, **kwargs: Any
+    def from_pretrained(
+        cls,
+        pretrained_name_or_path: str | Path,
+        **kwargs: Any,  # noqa: ANN401 (the Hub's arguments, all passed on)
     ) -> "CraftTrainConfig":
         """Read a configuration file, with the `craft_config.json` beside it where there is one."""
         with _merged(Path(pretrained_name_or_path)) as path:
@@ -218,8 +221,9 @@ def read_teacher(folder: Path) -> str | None:
 
 def print_config(config: CraftTrainConfig) -> str:
     """Return the resolved settings as YAML that `--config_path` reads back."""
-    settings = draccus.encode(config.to_lerobot()) | {"craft": config.craft.to_dict()}
-    import yaml
-
+    # Through JSON, as LeRobot saves it: YAML would have a form of its own for each enumeration.
+    with draccus.config_type("json"):
+        theirs = json.loads(draccus.dump(config.to_lerobot()))
+    settings = {**theirs, "craft": config.craft.to_dict()}
     text: str = yaml.safe_dump(settings, sort_keys=False, allow_unicode=True)
     return text

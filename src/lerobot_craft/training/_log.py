@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from lerobot_craft.errors import UsageError
 from lerobot_craft.training import _compat
 from lerobot_craft.training._build import Run
 from lerobot_craft.training._compat import AverageMeter, MetricsTracker
@@ -228,6 +229,11 @@ def _make_wandb(run: Run) -> Any:  # noqa: ANN401 (untyped in LeRobot)
 def _make_trackio(run: Run) -> Any:  # noqa: ANN401 (an optional package)
     if run.craft.trackio_project is None or not run.is_main:
         return None
-    trackio = importlib.import_module("trackio")
+    try:
+        trackio = importlib.import_module("trackio")
+    except ModuleNotFoundError as error:
+        raise UsageError(
+            f"`--craft.trackio_project={run.craft.trackio_project}` needs the package `trackio`: `pip install trackio`."
+        ) from error
     trackio.init(project=run.craft.trackio_project, name=run.cfg.job_name, config={"craft": run.craft.to_dict()})
     return trackio

@@ -135,7 +135,8 @@ class Loop:
         frequency, every = self.run.craft.retention_freq, self.run.cfg.log_freq
         if self.constraint is None or every <= 0 or number % frequency != 0:
             return False
-        return math.ceil(number / every) * every < number + frequency
+        next_line: int = math.ceil(number / every) * every
+        return next_line < number + frequency
 
     def _save(self, task_loss: float | None) -> None:
         run = self.run

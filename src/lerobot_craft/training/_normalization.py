@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The normalisation guard: the teacher's statistics stay, dimensions it never saw move are widened, and a table says so.
+"""The normalisation guard: dimensions the teacher never saw move are widened, and a table says how the new data lies.
 
 Replacing the statistics, as LeRobot does when it fine-tunes, breaks the old tasks before any weight has moved. Keeping
 them blindly breaks the new one where a dimension was constant for the teacher: its scale is near 0, so new data that
@@ -24,7 +24,7 @@ from lerobot_craft.training._compat import (
 CONSTANT_BEYOND = 1e3
 
 Statistics = Mapping[str, Mapping[str, Any]]
-NormalizationStep = NormalizerProcessorStep | UnnormalizerProcessorStep
+type NormalizationStep = NormalizerProcessorStep | UnnormalizerProcessorStep
 
 # Which two statistics a mode places at its centre-and-scale, or at -1 and 1.
 ENDS = {
@@ -107,7 +107,7 @@ def normalization_steps(*pipelines: PolicyProcessorPipeline) -> Iterator[Normali
     """Yield the steps that hold statistics."""
     for pipeline in pipelines:
         for step in pipeline.steps:
-            if isinstance(step, NormalizationStep):
+            if isinstance(step, NormalizerProcessorStep | UnnormalizerProcessorStep):
                 yield step
 
 
@@ -126,9 +126,9 @@ def _fit(
     shape = teacher[needed[0]].shape
     if teacher[needed[0]].numel() != fresh[needed[0]].numel():
         raise UsageError(
-            f"`{key}` has {fresh[needed[0]].numel()} number(s) in the new dataset and {teacher[needed[0]].numel()} for the "
-            "teacher, so the teacher's statistics cannot be kept: pass `--craft.normalization=dataset`, and expect the old "
-            "tasks to break."
+            f"`{key}` has {fresh[needed[0]].numel()} number(s) in the new dataset and {teacher[needed[0]].numel()} for "
+            "the teacher, so the teacher's statistics cannot be kept: pass `--craft.normalization=dataset`, and expect "
+            "the old tasks to break."
         )
     centre, scale = _centre_and_scale(mode, teacher)
     low, high = fresh.get("min", fresh[needed[0]]).reshape(-1), fresh.get("max", fresh[needed[1]]).reshape(-1)

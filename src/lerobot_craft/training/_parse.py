@@ -38,6 +38,7 @@ DRY_RUN = {
     "policy.push_to_hub": "false",
     "craft.anchor_batch_size": "2",
     "craft.retention_freq": "1",
+    "craft.num_anchors": "8",
 }
 
 
@@ -183,22 +184,23 @@ def _check(config: CraftTrainConfig) -> None:
     problems = []
     if JobConfig.is_remote_target(config.job.target):
         problems.append(
-            f"`--job.target={config.job.target}`: this command runs on this machine only. Leave the flag out, and start "
-            "it on the remote machine itself."
+            f"`--job.target={config.job.target}`: this command runs on this machine only. Leave the flag out, and "
+            "start it on the remote machine itself."
         )
     if config.reward_model is not None:
         problems.append("`--reward_model`: only policies are trained here. Use `lerobot-train` for reward models.")
     craft = config.craft
     if craft.enabled and config.policy is not None and config.policy.pretrained_path is None:
         problems.append(
-            "`--policy.type` starts from random weights, which hold nothing to retain: pass `--policy.path=TEACHER`, or "
-            "`--craft.enabled=false` for plain training."
+            "`--policy.type` starts from random weights, which hold nothing to retain: pass `--policy.path=TEACHER`, "
+            "or `--craft.enabled=false` for plain training."
         )
     if craft.enabled and craft.mode.needs_anchors and craft.anchor_cache_dir is None and craft.anchor_repo_id is None:
         problems.append(
             f"`--craft.retention_mode={craft.retention_mode}` needs anchors and none were named: pass "
-            "`--craft.anchor_cache_dir=CACHE` (built by `lerobot-craft cache`), or `--craft.anchor_repo_id=OLD_DATASET` "
-            "to have it built first, or `--craft.enabled=false` for plain training."
+            "`--craft.anchor_cache_dir=CACHE` (built by `lerobot-craft cache`), or "
+            "`--craft.anchor_repo_id=OLD_DATASET` to have it built first, or `--craft.enabled=false` for plain "
+            "training."
         )
     if problems:
         raise SettingsError(problems)

@@ -9,12 +9,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from lerobot_craft.anchors import AnchorBatches, AnchorCache, LegacyCache
+from lerobot_craft.anchors import AnchorBatches, AnchorCache
 from lerobot_craft.errors import UsageError
 from lerobot_craft.policies import Tap, policy_loss
 from lerobot_craft.retention import EWC, L2SP, RetentionTerm, diagonal_fisher, make_retention
-from lerobot_craft.training._anchors import student_tap
+from lerobot_craft.training._anchors import Cache, student_tap
 from lerobot_craft.training._build import Run
+from lerobot_craft.training._compat import deserialize_rng_state, serialize_rng_state
 from lerobot_craft.training._config import RetentionMode
 
 SEED = 42
@@ -52,7 +53,7 @@ def build_retention(run: Run, saved: dict[str, Tensor] | None) -> Retention | No
         run: The run, its policy and processors ready.
         saved: The `reference` of the run this one resumes.
     """
-    state = torch.get_rng_state()
+    state = serialize_rng_state()
     try:
         match run.craft.mode:
             case RetentionMode.NONE:
@@ -62,7 +63,7 @@ def build_retention(run: Run, saved: dict[str, Tensor] | None) -> Retention | No
             case _:
                 return _anchored(run)
     finally:
-        torch.set_rng_state(state)
+        deserialize_rng_state(state)
 
 
 def _anchored(run: Run) -> Retention:
@@ -81,7 +82,7 @@ def _anchored(run: Run) -> Retention:
     )
 
 
-def _cache(run: Run) -> AnchorCache | LegacyCache:
+def _cache(run: Run) -> Cache:
     if run.cache is None:
         raise RuntimeError(f"`retention_mode={run.craft.retention_mode}` was built without its anchor cache.")
     return run.cache
@@ -89,7 +90,7 @@ def _cache(run: Run) -> AnchorCache | LegacyCache:
 
 def _term(
     run: Run,
-    cache: AnchorCache | LegacyCache,
+    cache: Cache,
     indices: Sequence[int] | Tensor | None,
     tap: Tap | None,
     *,
@@ -120,7 +121,7 @@ def _term(
     return make_retention(mode, batches, policy_loss=own_loss, seed=SEED, **settings)
 
 
-def _features(run: Run, cache: AnchorCache | LegacyCache, tap: Tap) -> Callable[[dict[str, Any]], Tensor]:
+def _features(run: Run, cache: Cache, tap: Tap) -> Callable[[dict[str, Any]], Tensor]:
     recorded = cache.manifest.plan.pooling if isinstance(cache, AnchorCache) else None
     usual = "vision_mean_text_last" if "hidden" in cache.kinds else "mean_image_tokens"
     pooling: Any = recorded or run.craft.pooling or usual
@@ -157,7 +158,7 @@ def _token_loss(run: Run) -> Callable[[dict[str, Any], int], Tensor]:
 class _HeldOut:
     """The retention loss over the anchors kept out of training, the same ones with the same noise each time."""
 
-    def __init__(self, run: Run, cache: AnchorCache | LegacyCache, indices: Tensor, tap: Tap | None) -> None:
+    def __init__(self, run: Run, cache: Cache, indices: Tensor, tap: Tap | None) -> None:
         share = run.craft.anchor_batch_size * run.accelerator.num_processes
         self._batches = max(1, -(-len(indices) // share))
         self._term = _term(run, cache, indices, tap)

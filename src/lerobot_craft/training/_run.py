@@ -2,10 +2,9 @@
 """`train`: one run from its settings to its last checkpoint; the order of things, and nothing else."""
 
 import logging
+import os
 import shutil
-from typing import Any
-
-import torch
+from typing import TYPE_CHECKING, Any
 
 from lerobot_craft.constraint import RetentionConstraint
 from lerobot_craft.errors import UsageError
@@ -17,6 +16,9 @@ from lerobot_craft.training._config import CraftTrainConfig, read_teacher
 from lerobot_craft.training._log import RunLog
 from lerobot_craft.training._loop import Loop
 from lerobot_craft.training._retention import Retention, build_retention
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 logger = logging.getLogger(__name__)
 
@@ -58,10 +60,16 @@ def train(config: CraftTrainConfig) -> int:
 
 def _check_processes(config: CraftTrainConfig, accelerator: Accelerator) -> None:
     kind = accelerator.distributed_type
+    if accelerator.num_processes == 1 and "MASTER_PORT" in os.environ and "WORLD_SIZE" not in os.environ:
+        # accelerate sets a port where several processes were asked for, and on CPUs without MPI starts one.
+        logger.warning(
+            "Several processes were asked for and this one is alone: `accelerate launch --cpu` starts one process unless "
+            "MPI is set up. Use `torchrun --nproc_per_node=N -m lerobot_craft.cli train ...` instead."
+        )
     if config.craft.enabled and kind in (_compat.DistributedType.FSDP, _compat.DistributedType.DEEPSPEED):
         raise UsageError(
-            f"`accelerate` was configured for {kind.value}, whose sharded gradients the constrained step does not cover: use "
-            "its multi-GPU mode (DDP), or `--craft.enabled=false`."
+            f"`accelerate` was configured for {kind.value}, whose sharded gradients the constrained step does not "
+            "cover: use its multi-GPU mode (DDP), or `--craft.enabled=false`."
         )
 
 
@@ -72,7 +80,7 @@ def _make_loop(run: Run) -> Loop:
         retention = build_retention(run, _checkpoint.load_reference(run))
     if retention is not None:
         constraint = RetentionConstraint(run.model, retention.term, run.craft, total_steps=run.cfg.steps)
-    log = RunLog(run)
+    log = _make_log(run)
     if run.cfg.resume and run.craft.enabled:
         log.load_state_dict(_checkpoint.load(run, constraint))
     env_processors: tuple[Any, Any] | None = None
@@ -81,6 +89,14 @@ def _make_loop(run: Run) -> Loop:
     if run.is_main:
         _announce(run, retention)
     return Loop(run, log, teacher, constraint, retention, env_processors)
+
+
+def _make_log(run: Run) -> RunLog:
+    # What a logger draws at its start, for the name of a run perhaps, must not move the training.
+    state = _compat.serialize_rng_state()
+    log = RunLog(run)
+    _compat.deserialize_rng_state(state)
+    return log
 
 
 def _teacher(cfg: TrainPipelineConfig) -> str | None:
@@ -102,7 +118,9 @@ def _announce(run: Run, retention: Retention | None) -> None:
         logger.info("%s", _normalization.table(run.normalization))
     behind = None if retention is None else retention.behind_tap
     logger.info("\n%s", _startup.parameter_table(run.model, behind))
-    separate = retention is not None and run.craft.active_projection is not Projection.OFF
+    craft = run.craft
+    apart = (craft.active_projection is not Projection.OFF, craft.max_retention_ratio is not None, craft.merge_mode == "equal")
+    separate = retention is not None and any(apart)
     logger.info("%s", _startup.memory_estimate(run.model, run.optimizer, separate_gradient=separate))
     logger.info(
         "%d steps over %d frames of %d episodes, effective batch size %d x %d = %d, on %s",
@@ -114,7 +132,7 @@ def _announce(run: Run, retention: Retention | None) -> None:
 def _push(run: Run) -> None:
     """Push the result to the Hub where the policy's settings say so."""
     is_fsdp = run.accelerator.distributed_type == _compat.DistributedType.FSDP
-    weights: dict[str, torch.Tensor] | None = run.accelerator.get_state_dict(run.policy) if is_fsdp else None
+    weights: dict[str, Tensor] | None = run.accelerator.get_state_dict(run.policy) if is_fsdp else None
     policy_cfg = run.cfg.policy
     if not (run.is_main and policy_cfg.push_to_hub):
         return

@@ -12,6 +12,7 @@ from lerobot_craft.training._build import Run
 from lerobot_craft.training._compat import format_big_number
 
 RULE = "=" * 60
+FEWEST_MODULES = 4
 
 
 def settings_block(run: Run, anchors: int | None, source: str) -> str:
@@ -53,9 +54,10 @@ def parameter_table(model: nn.Module, behind_tap: Collection[str] | None) -> str
         model: The policy.
         behind_tap: Names of the parameters behind the tap; None where the mode has no tap.
     """
+    depth = _useful_depth([name for name, _ in model.named_parameters()])
     rows: dict[str, list[int]] = {}
     for name, parameter in model.named_parameters():
-        counts = rows.setdefault(_module_of(name), [0, 0, 0])
+        counts = rows.setdefault(_module_of(name, depth), [0, 0, 0])
         counts[0] += parameter.numel()
         if parameter.requires_grad:
             counts[1] += parameter.numel()
@@ -69,8 +71,8 @@ def parameter_table(model: nn.Module, behind_tap: Collection[str] | None) -> str
         lines.append(line if behind_tap is None else f"{line}  {format_big_number(behind):>10}")
     if behind_tap is not None and totals[2] > 0:
         lines.append(
-            f"Warning: {totals[2]:,} trained parameters lie behind the tap. Hidden retention protects behaviour only if "
-            "they do not move: pass `--craft.freeze_behind_tap=true`, or use `--craft.retention_mode=action`."
+            f"Warning: {totals[2]:,} trained parameters lie behind the tap. Hidden retention protects behaviour only "
+            "if they do not move: pass `--craft.freeze_behind_tap=true`, or use `--craft.retention_mode=action`."
         )
     return "\n".join(lines)
 
@@ -106,9 +108,16 @@ def moments_per_parameter(optimizer: Optimizer) -> int:
     return 2
 
 
-def _module_of(name: str) -> str:
-    parts = name.split(".")[:-1]
-    return ".".join(parts[:2]) or name
+def _module_of(name: str, depth: int) -> str:
+    return ".".join(name.split(".")[:-1][:depth]) or name
+
+
+def _useful_depth(names: list[str]) -> int:
+    """Return how many parts of a name to show: wrappers around one module say nothing, every layer too much."""
+    for depth in range(2, 8):
+        if len({_module_of(name, depth) for name in names}) >= FEWEST_MODULES:
+            return depth
+    return 2
 
 
 def _bytes(size: int) -> str:

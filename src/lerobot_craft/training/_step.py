@@ -87,7 +87,7 @@ def train_step(
 
 
 def _task_loss(run: Run, batch: dict[str, Any]) -> tuple[Tensor, dict[str, Any]]:
-    weights = None
+    weights, weight_statistics = None, {}
     if run.sample_weighter is not None:
         weights, weight_statistics = run.sample_weighter.compute_batch_weights(batch)
     with run.accelerator.autocast():
@@ -112,13 +112,13 @@ def _clip(run: Run, *, unscaled: bool) -> Tensor:
 
 
 def _check_finite(run: Run, result: StepResult, step: int) -> None:
-    # With a loss scaler an infinite gradient is how it finds its scale; the loss tells then. Without one the norm is the
-    # same in every process, so all of them stop together.
+    # With a loss scaler an infinite gradient is how it finds its scale; the loss tells then. Without one the norm is
+    # the same in every process, so all of them stop together.
     value = result.loss if run.accelerator.scaler is not None else result.grad_norm
     if math.isfinite(value) and (math.isfinite(result.loss) or run.accelerator.num_processes > 1):
         return
     raise RunError(
         f"The task loss is {result.loss} with gradient norm {result.grad_norm} at step {step}: training cannot go on. "
-        "Look for NaN in the dataset or a learning rate that is too high (`--policy.optimizer_lr`). The checkpoints under "
-        f"{run.cfg.output_dir} are from before this step; resume from `checkpoints/last`."
+        "Look for NaN in the dataset or a learning rate that is too high (`--policy.optimizer_lr`). The checkpoints "
+        f"under {run.cfg.output_dir} are from before this step; resume from `checkpoints/last`."
     )
