@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`lerobot-craft demo`: forgetting and its absence on Meta-World, on a CPU; parses, hands over, returns the exit code."""
+"""`lerobot-craft demo`: forgetting and its absence on Meta-World; parses, hands over, returns the exit code."""
 
 import argparse
 import os
@@ -52,7 +52,9 @@ def parser() -> argparse.ArgumentParser:
     )
     old = ",".join(defaults.old_tasks)
     made.add_argument("--old_tasks", metavar="A,B", type=_words, help=f"tasks the teacher knows ({old})")
-    made.add_argument("--new_task", metavar="NAME", help=f"task it is taught ({defaults.new_task}); any of Meta-World's 50")
+    made.add_argument(
+        "--new_task", metavar="NAME", help=f"task it is taught ({defaults.new_task}); any of Meta-World's 50"
+    )
     for name, text in (
         ("demos", "demonstrations per task"),
         ("episodes", "evaluation episodes per task and method"),

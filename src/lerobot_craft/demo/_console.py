@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the demo writes to the terminal: a line per stage, progress inside it, the table; the rest goes to a log file."""
+"""What the demo writes to the terminal: a line per stage and progress inside it; what commands write goes to a log."""
 
 import contextlib
 import io

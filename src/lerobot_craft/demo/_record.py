@@ -2,7 +2,6 @@
 """What is finished in a demo's folder, with its times and outcomes, and the results made from it; runs no stage."""
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -132,4 +131,4 @@ def write_json(path: Path, value: object) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f"{path.name}.partial")
     partial.write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")
-    os.replace(partial, path)
+    partial.replace(path)

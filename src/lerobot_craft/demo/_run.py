@@ -73,11 +73,15 @@ def _stages(settings: DemoSettings, record: Record, console: Console) -> None:
 
 def _plan(settings: DemoSettings, stages: "Stages") -> list[tuple[str, Callable[[], None], str]]:
     """Return the stages in their order: name, work, and what it shows."""
-    plan = [
+    plan: list[tuple[str, Callable[[], None], str]] = [
         ("data", stages.data, f"{settings.demos} demonstrations a task by noisy scripted experts, as LeRobotDatasets"),
         ("teacher", stages.teacher, f"LeRobot's ACT learns the {len(settings.old_tasks)} old tasks from them"),
         ("evaluate teacher", partial(stages.evaluate, "teacher"), "it knows them"),
-        ("anchors", stages.anchors, f"{NUM_ANCHORS} old frames with the teacher's actions: all that CRaFT looks back to"),
+        (
+            "anchors",
+            stages.anchors,
+            f"{NUM_ANCHORS} old frames with the teacher's actions: all that CRaFT looks back to",
+        ),
     ]
     for name, method in METHODS.items():
         plan.append((name, partial(stages.fine_tune, name), method.does))

@@ -114,10 +114,7 @@ class Stages:
             progress(done, episodes * len(self._settings.tasks))
 
         checkpoint = self._folders.checkpoint(name)
-        outcomes = {
-            task: self._rollouts.success(checkpoint, task, longest[task], count).outcomes
-            for task in self._settings.tasks
-        }
+        outcomes = {one.task: one.outcomes for one in self._rollouts.success(checkpoint, longest, count)}
         self._record.finish(stage, time.monotonic() - began, episodes=episodes, outcomes=outcomes)
 
     def _train(self, name: str, words: list[str]) -> None:
@@ -133,5 +130,3 @@ class Stages:
             raise KeyboardInterrupt
         if code != 0:
             raise RunError(f"`{command}` ended with code {code}; what it wrote is in {log}.")
-
-

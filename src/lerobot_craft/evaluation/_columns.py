@@ -56,9 +56,7 @@ class _Columns:
         ends = lengths.cumsum(0)
         self._start = (ends - lengths).repeat_interleave(lengths)
         self._end = ends.repeat_interleave(lengths)
-        self._windows = {
-            name: torch.tensor(deltas) for name, deltas in (dataset.reader.delta_indices or {}).items()
-        }
+        self._windows = {name: torch.tensor(deltas) for name, deltas in (dataset.reader.delta_indices or {}).items()}
 
     def batch(self, indices: Sequence[int]) -> list[dict[str, Any]]:
         rows = torch.as_tensor(list(indices))

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import datasets
 from lerobot.datasets.lerobot_dataset import LeRobotDataset
 
 from lerobot_craft.evaluation._demonstrations import Demonstration
@@ -39,6 +40,8 @@ def write_dataset(root: Path, repo_id: str, demonstrations: Iterable[Demonstrati
     partial = root.with_name(f"{root.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     root.parent.mkdir(parents=True, exist_ok=True)
+    # One bar per episode would drown the caller's own progress.
+    datasets.disable_progress_bars()
     dataset = LeRobotDataset.create(
         repo_id, fps=FPS, features=FEATURES, root=partial, robot_type="sawyer", use_videos=False
     )

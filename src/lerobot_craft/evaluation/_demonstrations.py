@@ -14,7 +14,7 @@ FIRST_SEED = 1_000_000_000
 SEEDS_PER_RUN = 10_000
 
 # Standard deviation of the noise on the expert's action, of which the limits are ±1.
-NOISE = 0.3
+NOISE = 0.1
 # An expert that fails this often in a row cannot do the task.
 MOST_FAILURES = 20
 

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rollouts of a LeRobot checkpoint, with its own processors, in Meta-World; trains nothing and writes no file."""
 
-from collections.abc import Callable, Sequence
+import contextlib
+import io
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,18 +33,22 @@ class Rollouts:
         self._seeds = tuple(seeds)
         self._simulators: dict[str, list[Simulator]] = {}
 
-    def success(self, checkpoint: Path, task: str, longest: int, on_episodes: OnEpisodes) -> TaskSuccess:
-        """Return a checkpoint's success on one task.
+    def success(self, checkpoint: Path, longest: Mapping[str, int], on_episodes: OnEpisodes) -> list[TaskSuccess]:
+        """Return a checkpoint's success, task by task.
 
         An episode succeeds when Meta-World says so at any of its steps.
 
         Args:
             checkpoint: Folder of the policy and its processors.
-            task: Name of the task.
-            longest: Steps after which an episode has failed.
+            longest: For each task, the steps after which an episode has failed.
             on_episodes: Told the number of episodes just finished.
         """
-        policy = load_teacher(str(checkpoint), "cpu")
+        # LeRobot prints where it loads from, in the middle of our progress.
+        with contextlib.redirect_stdout(io.StringIO()):
+            policy = load_teacher(str(checkpoint), "cpu")
+        return [self._on_task(policy, task, steps, on_episodes) for task, steps in longest.items()]
+
+    def _on_task(self, policy: Teacher, task: str, longest: int, on_episodes: OnEpisodes) -> TaskSuccess:
         outcomes: list[bool] = []
         for first in range(0, len(self._seeds), SIDE_BY_SIDE):
             seeds = self._seeds[first : first + SIDE_BY_SIDE]

@@ -118,7 +118,8 @@ class Expert:
         check_tasks("tasks", [task])
         from metaworld.policies import ENV_POLICY_MAP
 
-        self._policy = ENV_POLICY_MAP[task + _VERSION]()
+        experts: dict[str, Any] = dict(ENV_POLICY_MAP)
+        self._policy = experts[task + _VERSION]()
 
     def action(self, observation: Vector) -> Vector:
         """Return what the expert does, within the robot's limits."""
