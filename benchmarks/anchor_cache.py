@@ -23,6 +23,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from _hidden_against_tokens import modes
 from lerobot_craft.anchors import AnchorBatches, AnchorCache, CachePlan, build_cache, random_access
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ SIZE, STATE, CHUNK, ACTION = 224, 14, 50, 14
 HIDDEN, LAYERS, TEXT_TOKENS = 2048, 2, 64
 IMAGE_TOKENS, VOCABULARY, TOP_K = 256, 257_152, 32
 CAMERAS = ("observation.images.top", "observation.images.wrist")
+PARTS = ("bytes", "build", "read", "modes", "memory")
 INSTRUCTION = "pick up the red cube and put it into the drawer"
 
 
@@ -297,7 +299,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="write the figures here")
     parser.add_argument("--device", default="cpu", help="where the teacher runs")
     parser.add_argument("--quick", action="store_true", help="small numbers, to see that it runs")
-    parser.add_argument("--only", choices=("bytes", "build", "read", "memory"), help="one part")
+    parser.add_argument("--only", choices=PARTS, help="one part")
     parser.add_argument("--memory-job", nargs=3, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.device == "cpu":
@@ -308,7 +310,7 @@ def main() -> None:
         return
     figures: dict[str, float] = {}
     frames = Frames()
-    parts = (options.only,) if options.only else ("bytes", "build", "read", "memory")
+    parts = (options.only,) if options.only else PARTS
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
         if "bytes" in parts or "read" in parts:
@@ -319,6 +321,8 @@ def main() -> None:
             figures |= build_throughput(root, frames, options.device, count, 1 if options.quick else 3)
         if "read" in parts:
             figures |= read_throughput(AnchorCache.open(root / "hidden"), 1 if options.quick else 5)
+        if "modes" in parts:
+            figures |= modes(root / "modes", options.device, 2 if options.quick else 8)
         if "memory" in parts:
             figures |= memory(root, (50, 100) if options.quick else (500, 5000))
     for name, value in figures.items():

@@ -4,7 +4,6 @@
 import hashlib
 import os
 import shutil
-from collections.abc import Callable
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
@@ -20,6 +19,8 @@ from tests._caches import build_anchors
 from tests._problem import Problem, make_problem, make_teacher
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from lerobot_craft.testing import TinyPaths
 
 

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests._command import craft
 
 from lerobot_craft.testing import TINY_TYPES, TinyPaths
 from lerobot_craft.training import RetentionMode
-from tests._command import craft
 
 TABLE = Path(__file__).parents[2] / "docs" / "modes.md"
 # Seven runs, and the first of them may have to make its policy.
@@ -22,7 +22,9 @@ def test_row_of_the_table(policy_type: str, make_tiny_once: Callable[[str], Tiny
     tiny = make_tiny_once(policy_type)
     kinds = "hidden,action,replay" + (",tokens" if policy_type == "pi0_fast" else "")
     words = [f"--policy.path={tiny.policy}", "--dataset.repo_id=craft/tiny", f"--dataset.root={tiny.data}"]
-    built = craft(["cache", *words, f"--output_dir={tmp_path / 'cache'}", "--num_anchors=10", f"--kinds={kinds}"])
+    # Diffusion's two layers, keypoints and encoded image, have different sizes, so one cache holds one of them.
+    words += [f"--layers_to_save={'-1' if policy_type == 'diffusion' else '-2,-1'}", f"--kinds={kinds}"]
+    built = craft(["cache", *words, f"--output_dir={tmp_path / 'cache'}", "--num_anchors=10"])
     assert built.code == 0, built.text
     marks = [mark(tiny, mode, tmp_path) for mode in RetentionMode]
     row = f"| `{policy_type}` | {' | '.join(marks)} |"

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-
-from lerobot_craft.testing import TinyPaths
 from tests._command import SOURCE, craft, process
 from tests.training._asserts import assert_same_checkpoint
+
+from lerobot_craft.testing import TinyPaths
 
 pytestmark = pytest.mark.timeout(300)  # making a tiny policy takes up to a minute the first time
 
@@ -39,7 +39,7 @@ def test_the_documents_dry_run(make_tiny_once: Callable[[str], TinyPaths], tmp_p
     tiny = make_tiny_once("pi0_fast")
     policy, data, cache, output = tiny.policy, tiny.data, tmp_path / "cache", tmp_path / "run"
     build = f"--policy.path={policy} --dataset.repo_id={data} --output_dir={cache} --num_samples=10"
-    built = craft(["cache", *build.split(), *"--hidden_layer=-2 --pooling=mean_image_tokens".split()])
+    built = craft(["cache", *build.split(), *["--hidden_layer=-2", "--pooling=mean_image_tokens"]])
     assert built.code == 0, built.text
     train = f"""
         --dataset.repo_id={data} --policy.path={policy} --output_dir={output} --steps=3 --batch_size=2 --eval_freq=0
@@ -73,9 +73,7 @@ def test_dry_run_flag_builds_its_anchors_and_leaves_nothing(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_missing_cache_is_built_where_it_belongs(
-    make_tiny_once: Callable[[str], TinyPaths], tmp_path: Path
-) -> None:
+def test_a_missing_cache_is_built_where_it_belongs(make_tiny_once: Callable[[str], TinyPaths], tmp_path: Path) -> None:
     tiny = make_tiny_once("act")
     words = [
         *(f"--policy.path={tiny.policy}", "--dataset.repo_id=craft/tiny", f"--dataset.root={tiny.data}"),
@@ -95,9 +93,7 @@ def test_a_missing_cache_is_built_where_it_belongs(
     ).read_bytes()
 
 
-def test_smolvla_without_craft_is_lerobot_train(
-    make_tiny_once: Callable[[str], TinyPaths], tmp_path: Path
-) -> None:
+def test_smolvla_without_craft_is_lerobot_train(make_tiny_once: Callable[[str], TinyPaths], tmp_path: Path) -> None:
     tiny = make_tiny_once("smolvla")
     flags = [
         *(f"--policy.path={tiny.policy}", "--dataset.repo_id=craft/tiny", f"--dataset.root={tiny.data}"),

@@ -45,7 +45,7 @@ def launched(folder: Path, processes: int, words: list[str]) -> None:
 def folders(problem: Problem, tmp_path_factory: pytest.TempPathFactory) -> dict[int, Path]:
     """The same run by one process with batch 8 and by two with batch 4; without noise, so that they can agree."""
     root = tmp_path_factory.mktemp("ranks")
-    # ACT averages over steps that are no padding, and two halves hold different numbers of these; a chunk of 1 has none.
+    # ACT averages over steps that are no padding, and two halves hold different numbers of these; a chunk of 1 none.
     teacher = make_teacher(root / "teacher", problem.old, noise=False, chunk=1)
     cache = build_anchors(
         root / "cache", policy_path=teacher, data=problem.old, repo_id="craft/small", kinds=("action",)

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 import torch
-
-from lerobot_craft.training import _compat
 from tests._command import craft
 from tests._problem import Problem
+
+from lerobot_craft.training import _compat
 
 L2SP = {"craft__retention_mode": "l2sp", "craft__retention_freq": 1, "steps": 4, "log_freq": 1}
 

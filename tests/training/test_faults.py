@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from tests._caches import build_anchors
 from tests._command import Outcome, craft
 from tests._problem import Problem
 from tests.training._asserts import assert_same_checkpoint
@@ -83,8 +84,14 @@ def test_cache_of_another_kind_or_teacher_or_damaged(
 ) -> None:
     output = tmp_path / "run"
     anchored = {"craft__anchor_cache_dir": act_cache, "steps": 2}
-    wrong = craft(["train", *problem.flags(output, **anchored, craft__retention_mode="token_ce")])
-    refused(wrong, output, "token_ce", "hidden", "lerobot-craft cache", "--kinds=tokens")
+    where = {"policy_path": problem.teacher, "data": problem.old, "repo_id": "craft/small"}
+    replay = build_anchors(tmp_path / "replay", **where, kinds=("replay",))
+    wrong = craft(["train", *problem.flags(output, craft__anchor_cache_dir=replay, craft__retention_mode="hidden")])
+    refused(
+        wrong, output, "`retention_mode` got 'hidden'", "a cache of replay", "lerobot-craft cache", "--kinds=hidden"
+    )
+    tokens = craft(["train", *problem.flags(output, **anchored, craft__retention_mode="token_ce")])
+    refused(tokens, output, "a policy of type `act` does not generate", "--craft.retention_mode=action")
     flags = problem.flags(output, **anchored, craft__retention_mode="action", policy__path=other_teacher)
     refused(craft(["train", *flags]), output, "`teacher` got", "expected", "lerobot-craft cache")
     damaged = shutil.copytree(act_cache, tmp_path / "damaged")

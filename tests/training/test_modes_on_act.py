@@ -6,6 +6,8 @@ import os
 from pathlib import Path
 
 import pytest
+import torch
+from safetensors.torch import load_file
 from tests._command import craft, forked
 from tests._problem import Problem
 from tests.training._asserts import assert_same_checkpoint
@@ -47,3 +49,36 @@ def test_trains_and_resumes(mode: str, act_cache: Path, problem: Problem, tmp_pa
 
 def rows(output: Path) -> list[dict[str, float]]:
     return [row for row in map(json.loads, (output / "metrics.jsonl").read_text().splitlines()) if "loss" in row]
+
+
+def test_freeze_behind_tap_moves_nothing_behind_it(act_cache: Path, problem: Problem, tmp_path: Path) -> None:
+    changes = {"craft__retention_mode": "hidden", "craft__anchor_cache_dir": act_cache, "craft__retention_freq": 1}
+    loose = craft(["train", *problem.flags(tmp_path / "loose", steps=2, **changes)])
+    assert loose.code == 0, loose.text
+    warning = "trained parameters lie behind the tap"
+    assert warning in loose.text
+    frozen = craft(["train", *problem.flags(tmp_path / "run", steps=2, **changes), "craft.freeze_behind_tap=true"])
+    assert frozen.code == 0, frozen.text
+    assert warning not in frozen.text
+    name = "checkpoints/last/pretrained_model/model.safetensors"
+    before = load_file(problem.teacher / "model.safetensors")
+    moved = {n for n, weight in load_file(tmp_path / "run" / name).items() if not torch.equal(weight, before[n])}
+    assert any(n.startswith("model.encoder.") for n in moved)
+    assert not any(n.startswith(("model.decoder.", "model.action_head.")) for n in moved)
+    freely = {n for n, weight in load_file(tmp_path / "loose" / name).items() if not torch.equal(weight, before[n])}
+    assert any(n.startswith("model.decoder.") for n in freely)
+
+
+def test_best_checkpoint_has_both_numbers(act_cache: Path, problem: Problem, tmp_path: Path) -> None:
+    changes = {"craft__retention_mode": "action", "craft__anchor_cache_dir": act_cache, "craft__retention_freq": 1}
+    done = craft(["train", *problem.flags(tmp_path / "run", steps=4, save_freq=2, **changes)])
+    assert done.code == 0, done.text
+    card = json.loads((tmp_path / "run/checkpoints/best.json").read_text())
+    assert card["within_budget"]
+    assert card["held_out_retention_loss"] <= card["budget"]
+    assert card["task_loss"] > 0
+    assert (tmp_path / "run/checkpoints/best").resolve().name == f"{card['step']:06d}"
+    events = [
+        row for row in map(json.loads, (tmp_path / "run/metrics.jsonl").read_text().splitlines()) if "event" in row
+    ]
+    assert [row["step"] for row in events if row["event"] == "checkpoint"] == [2, 4]

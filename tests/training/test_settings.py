@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 import yaml
+from tests._command import craft
+from tests._problem import Problem
 
 from lerobot_craft.errors import SettingsError
 from lerobot_craft.presets import PRESETS
 from lerobot_craft.training import CraftConfig, CraftTrainConfig, parse
 from lerobot_craft.training._help import craft_help
 from lerobot_craft.training._parse import complete
-from tests._command import craft
-from tests._problem import Problem
 
 
 def test_defaults_are_the_ones_the_user_was_promised() -> None:

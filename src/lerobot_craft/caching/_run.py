@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from tqdm import tqdm  # type: ignore[import-untyped]
+from tqdm import tqdm
 
 from lerobot_craft.anchors import AnchorCache, CachePlan, build_cache
 from lerobot_craft.caching._settings import CacheSettings, read_prompts

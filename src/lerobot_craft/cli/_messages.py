@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Errors of ours as text and exit code; anything else is a bug and keeps its traceback."""
 
+import importlib.util
 import logging
 import sys
 
@@ -19,6 +20,9 @@ def report_error(error: Exception) -> int:
     Raises:
         Exception: `error` itself, where it is not one of ours.
     """
+    if isinstance(error, ModuleNotFoundError) and importlib.util.find_spec("lerobot") is None:
+        sys.stderr.write("error: this command needs LeRobot: pip install 'lerobot-craft[lerobot]'\n")
+        return 2
     if not isinstance(error, CraftError):
         raise error
     sys.stderr.write(f"error: {error}\n")

@@ -125,6 +125,12 @@ def student_tap(model: nn.Module, craft: CraftConfig, cache: Cache) -> Tap:
             return make_tap(model, layers=plan.layers)
         if plan.tap:
             return make_tap(model, path=json.loads(plan.tap)["points"][0][0])
+    else:
+        recorded = cache.metadata.get(
+            "layers_to_save", cache.metadata.get("layers", cache.metadata.get("hidden_layer"))
+        )
+        if recorded is not None:
+            return make_tap(model, layers=recorded if isinstance(recorded, list) else [int(recorded)])
     return make_tap(model, layers=[int(layer) for layer in craft.layers_to_save.split(",")])
 
 

@@ -223,7 +223,7 @@ def print_config(config: CraftTrainConfig) -> str:
     """Return the resolved settings as YAML that `--config_path` reads back."""
     # Through JSON, as LeRobot saves it: YAML would have a form of its own for each enumeration.
     with draccus.config_type("json"):
-        theirs = json.loads(draccus.dump(config.to_lerobot()))
+        theirs = json.loads(draccus.dump(config.to_lerobot()) or "{}")
     settings = {**theirs, "craft": config.craft.to_dict()}
     text: str = yaml.safe_dump(settings, sort_keys=False, allow_unicode=True)
     return text

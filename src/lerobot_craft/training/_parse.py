@@ -24,6 +24,7 @@ from lerobot_craft.errors import CraftError, SettingsError, UsageError
 from lerobot_craft.presets import find_preset
 from lerobot_craft.training._compat import TRAIN_CONFIG_NAME, JobConfig, parser, register_third_party_plugins
 from lerobot_craft.training._config import CRAFT_CONFIG_NAME, CraftConfig, CraftTrainConfig, RetentionMode
+from lerobot_craft.training._quiet import quiet_decoder
 
 DRY_RUN = {
     "steps": "3",
@@ -52,6 +53,7 @@ def parse(arguments: Sequence[str]) -> CraftTrainConfig:
         UsageError: If the words cannot be understood or cannot work together.
         SettingsError: If settings of the group `craft` cannot work, with all of them named.
     """
+    quiet_decoder()
     words = complete(normalize(arguments))
     register_third_party_plugins()
     _register_small_variants(words)

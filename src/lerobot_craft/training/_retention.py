@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from lerobot_craft.anchors import AnchorBatches, AnchorCache
 from lerobot_craft.errors import UsageError
-from lerobot_craft.policies import Tap, policy_loss
+from lerobot_craft.policies import Tap, older_preprocess, policy_loss
 from lerobot_craft.retention import EWC, L2SP, RetentionTerm, diagonal_fisher, make_retention
 from lerobot_craft.training._anchors import Cache, student_tap
 from lerobot_craft.training._build import Run
@@ -21,6 +21,8 @@ from lerobot_craft.training._config import RetentionMode
 SEED = 42
 # pi0_fast's loss reads its labels under these names.
 TOKENS, TOKEN_MASK = "action.tokens", "action.token_mask"
+# What the older tools called their images, and a label that does not count.
+PIXELS, IGNORED = "pixel_values", -100
 
 
 @dataclass
@@ -111,7 +113,7 @@ def _term(
         # Decoding images on a thread hides behind work on a GPU; on a CPU both want the same cores.
         prefetch=2 if accelerator.device.type == "cuda" else 0,
     )
-    settings: dict[str, Any] = {"preprocess": run.preprocessor}
+    settings: dict[str, Any] = {"preprocess": _preprocess(run, cache)}
     if mode is RetentionMode.HIDDEN:
         if tap is None:
             raise RuntimeError("`retention_mode=hidden` was built without a tap.")
@@ -121,8 +123,16 @@ def _term(
     return make_retention(mode, batches, policy_loss=own_loss, seed=SEED, **settings)
 
 
+def _preprocess(run: Run, cache: Cache) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    """Return the preprocessor of a task batch, unless the anchors' inputs have been through that of an older tool."""
+    if PIXELS in cache.batch([0]).frames:
+        return older_preprocess(run.model)
+    preprocessor: Callable[[dict[str, Any]], dict[str, Any]] = run.preprocessor
+    return preprocessor
+
+
 def _features(run: Run, cache: Cache, tap: Tap) -> Callable[[dict[str, Any]], Tensor]:
-    recorded = cache.manifest.plan.pooling if isinstance(cache, AnchorCache) else None
+    recorded = cache.manifest.plan.pooling if isinstance(cache, AnchorCache) else cache.metadata.get("pooling")
     usual = "vision_mean_text_last" if "hidden" in cache.kinds else "mean_image_tokens"
     pooling: Any = recorded or run.craft.pooling or usual
 
@@ -149,10 +159,23 @@ def _token_loss(run: Run) -> Callable[[dict[str, Any], int], Tensor]:
     def loss(batch: dict[str, Any], seed: int) -> Tensor:
         device = run.accelerator.device
         labels = batch["labels"].to(device)
-        mask = batch["labels_mask"].to(device) if "labels_mask" in batch else labels >= 0
-        return own_loss({**batch, TOKENS: labels.clamp_min(0), TOKEN_MASK: mask.bool()}, seed)
+        if "labels_mask" in batch:
+            mask = batch["labels_mask"].to(device).bool()
+        else:
+            labels, mask = _left_aligned(labels)
+        return own_loss({**batch, TOKENS: labels, TOKEN_MASK: mask}, seed)
 
     return loss
+
+
+def _left_aligned(labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Return labels [batch, tokens] without their ignored places, those that count first, and which count."""
+    counted = labels != IGNORED
+    order = torch.argsort((~counted).to(torch.int8), dim=1, stable=True)
+    length = int(counted.sum(1).max())
+    aligned = labels.gather(1, order)[:, :length]
+    mask = counted.gather(1, order)[:, :length]
+    return aligned.masked_fill(~mask, 0), mask
 
 
 class _HeldOut:

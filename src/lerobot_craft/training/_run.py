@@ -63,8 +63,8 @@ def _check_processes(config: CraftTrainConfig, accelerator: Accelerator) -> None
     if accelerator.num_processes == 1 and "MASTER_PORT" in os.environ and "WORLD_SIZE" not in os.environ:
         # accelerate sets a port where several processes were asked for, and on CPUs without MPI starts one.
         logger.warning(
-            "Several processes were asked for and this one is alone: `accelerate launch --cpu` starts one process unless "
-            "MPI is set up. Use `torchrun --nproc_per_node=N -m lerobot_craft.cli train ...` instead."
+            "Several processes were asked for and this one is alone: `accelerate launch --cpu` starts one process "
+            "unless MPI is set up. Use `torchrun --nproc_per_node=N -m lerobot_craft.cli train ...` instead."
         )
     if config.craft.enabled and kind in (_compat.DistributedType.FSDP, _compat.DistributedType.DEEPSPEED):
         raise UsageError(
@@ -119,7 +119,11 @@ def _announce(run: Run, retention: Retention | None) -> None:
     behind = None if retention is None else retention.behind_tap
     logger.info("\n%s", _startup.parameter_table(run.model, behind))
     craft = run.craft
-    apart = (craft.active_projection is not Projection.OFF, craft.max_retention_ratio is not None, craft.merge_mode == "equal")
+    apart = (
+        craft.active_projection is not Projection.OFF,
+        craft.max_retention_ratio is not None,
+        craft.merge_mode == "equal",
+    )
     separate = retention is not None and any(apart)
     logger.info("%s", _startup.memory_estimate(run.model, run.optimizer, separate_gradient=separate))
     logger.info(
