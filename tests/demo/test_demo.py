@@ -57,10 +57,8 @@ def test_everything_left_behind_is_usable(finished: tuple[Path, Outcome], tmp_pa
     inspected = craft(["cache", f"--inspect={output}/anchors"])
     assert inspected.code == 0, inspected.text
     student = f"--policy.path={output}/runs/craft/checkpoints/last/pretrained_model"
-    again = craft(
-        ["cache", student, "--dataset.repo_id=craft-demo/old", f"--dataset.root={output}/data/old"]
-        + [f"--output_dir={tmp_path}/cache", "--num_anchors=4", "--kinds=action"]
-    )
+    words = [student, "--dataset.repo_id=craft-demo/old", f"--dataset.root={output}/data/old", "--num_anchors=4"]
+    again = craft(["cache", *words, f"--output_dir={tmp_path}/cache", "--kinds=action"])
     assert again.code == 0, again.text
 
 

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Batches from memory are LeRobot's batches."""
 
-from pathlib import Path
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -45,13 +46,12 @@ def test_nothing_is_left_behind() -> None:
     assert BATCHED not in vars(LeRobotDataset)
 
 
-def test_a_dataset_with_images_is_read_as_ever(make_tiny_once: object) -> None:
+def test_a_dataset_with_images_is_read_as_ever(make_tiny_once: Callable[[str], Any]) -> None:
     from lerobot.datasets.lerobot_dataset import LeRobotDataset
 
     from lerobot_craft.evaluation._columns import columns_in_memory
 
-    data: Path = make_tiny_once("act").data  # type: ignore[operator]
-    dataset = LeRobotDataset("craft/tiny", root=data)
+    dataset = LeRobotDataset("craft/tiny", root=make_tiny_once("act").data)
     with columns_in_memory():
         batch = dataset.__getitems__([0, 5])
     assert [frame["index"].item() for frame in batch] == [0, 5]

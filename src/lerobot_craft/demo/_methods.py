@@ -61,7 +61,7 @@ METHODS = {
     ),
     "craft": Method(
         "CRaFT",
-        ("--craft.preset=craft",),
+        ("--craft.preset=craft", f"--craft.anchor_batch_size={BATCH_SIZE}"),
         "the same steps under a budget on how far the anchors' actions may drift",
         "the new task is learned and the old ones stay",
         anchored=True,

@@ -38,6 +38,10 @@ class Record:
     def __getitem__(self, stage: str) -> dict[str, Any]:
         return self._stages[stage]
 
+    def get(self, stage: str) -> dict[str, Any] | None:
+        """Return what is known of a stage, None where it is not finished."""
+        return self._stages.get(stage)
+
     def finish(self, stage: str, seconds: float, **facts: Any) -> None:  # noqa: ANN401 (JSON values)
         """Write down that a stage is done, how long it took and what later stages need of it."""
         self._stages[stage] = {"seconds": round(seconds, 2), **facts}

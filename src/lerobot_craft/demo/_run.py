@@ -49,7 +49,7 @@ def run(settings: DemoSettings) -> int:
 
 
 def _stages(settings: DemoSettings, record: Record, console: Console) -> None:
-    before = time.monotonic()
+    began = time.monotonic()
     console.passing("      loading LeRobot")
     import torch
 
@@ -57,15 +57,15 @@ def _stages(settings: DemoSettings, record: Record, console: Console) -> None:
 
     # One thread: faster for so small a policy, and the same numbers however many cores there are.
     torch.set_num_threads(1)
-    record.finish("loading", time.monotonic() - before)
+    record.finish("loading", time.monotonic() - began)
     stages = Stages(settings, record, console)
     planned = _plan(settings, stages)
     for number, (name, work, shows) in enumerate(planned, start=1):
         head = f"[{number:>2}/{len(planned)}]"
-        finished = name in record
+        before = record.get(name)
         console.passing(f"{head} {name}")
         work()
-        took = "reused" if finished else f"{record[name]['seconds']:.1f} s"
+        took = "reused" if record[name] is before else f"{record[name]['seconds']:.1f} s"
         method = name.removeprefix("evaluate ")
         success = f": {_success(settings, record, method)}" if method != name else ""
         console.line(f"{head} {name:<{max(len(stage) for stage, _, _ in planned)}} {took:>8}  {shows}{success}")

@@ -42,7 +42,7 @@ class Stages:
 
     def data(self) -> None:
         """Write the demonstrations of the old tasks and of the new one."""
-        if "data" in self._record:
+        if self._done("data", self._folders.old_data, self._folders.new_data):
             return
         began = time.monotonic()
         settings, folders = self._settings, self._folders
@@ -68,7 +68,7 @@ class Stages:
 
     def teacher(self) -> None:
         """Train the teacher on the old tasks; its checkpoint is copied to a folder of its own."""
-        if "teacher" in self._record:
+        if self._done("teacher", self._folders.teacher):
             return
         began = time.monotonic()
         self._train("teacher", teacher_words(self._settings, self._folders))
@@ -82,7 +82,7 @@ class Stages:
 
     def anchors(self) -> None:
         """Ask the teacher about its anchors."""
-        if "anchors" in self._record:
+        if self._done("anchors", self._folders.anchors):
             return
         began = time.monotonic()
         shutil.rmtree(self._folders.anchors, ignore_errors=True)
@@ -92,7 +92,7 @@ class Stages:
 
     def fine_tune(self, name: str) -> None:
         """Fine-tune the teacher on the new task by one of the methods."""
-        if name in self._record:
+        if self._done(name, self._folders.checkpoint(name)):
             return
         began = time.monotonic()
         self._train(name, method_words(self._settings, self._folders, name))
@@ -116,6 +116,9 @@ class Stages:
         checkpoint = self._folders.checkpoint(name)
         outcomes = {one.task: one.outcomes for one in self._rollouts.success(checkpoint, longest, count)}
         self._record.finish(stage, time.monotonic() - began, episodes=episodes, outcomes=outcomes)
+
+    def _done(self, stage: str, *products: Path) -> bool:
+        return stage in self._record and all(product.exists() for product in products)
 
     def _train(self, name: str, words: list[str]) -> None:
         # A run that was interrupted begins again: it takes seconds, and ends as if nothing had happened.
