@@ -19,6 +19,7 @@ from lerobot_craft.evaluation._dataset import write_dataset
 from lerobot_craft.evaluation._demonstrations import SEEDS_PER_RUN
 from lerobot_craft.evaluation._rollout import Rollouts
 from lerobot_craft.evaluation._tasks import LONGEST_EPISODE
+from lerobot_craft.evaluation._workers import spread
 
 INTERRUPTED = 130
 
@@ -52,9 +53,10 @@ class Stages:
 
         def counted(tasks: Sequence[str]) -> Iterator[Demonstration]:
             nonlocal done
-            for task in tasks:
-                for episode in demonstrate(task, settings.demos, settings.seed):
-                    lengths[task] = max(lengths.get(task, 0), len(episode.states))
+            # The experts work in other processes while this one writes.
+            for episodes in spread(lambda task: list(demonstrate(task, settings.demos, settings.seed)), tasks):
+                for episode in episodes:
+                    lengths[episode.task] = max(lengths.get(episode.task, 0), len(episode.states))
                     yield episode
                     done += 1
                     progress(done, settings.demos * len(settings.tasks))

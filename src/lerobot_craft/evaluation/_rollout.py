@@ -15,6 +15,7 @@ from lerobot_craft.caching._teacher import Teacher, load_teacher
 from lerobot_craft.evaluation._dataset import INSTRUCTION, STATE
 from lerobot_craft.evaluation._success import TaskSuccess
 from lerobot_craft.evaluation._tasks import Simulator, Vector, instruction, instruction_vector
+from lerobot_craft.evaluation._workers import spread
 
 # So many episodes run side by side, so that the policy is asked for all of them at once.
 SIDE_BY_SIDE = 10
@@ -46,14 +47,20 @@ class Rollouts:
         # LeRobot prints where it loads from, in the middle of our progress.
         with contextlib.redirect_stdout(io.StringIO()):
             policy = load_teacher(str(checkpoint), "cpu")
-        return [self._on_task(policy, task, steps, on_episodes) for task, steps in longest.items()]
+        for task in longest:
+            # Made here, so that the workers of the next checkpoint have them too.
+            self._simulators_of(task, min(SIDE_BY_SIDE, len(self._seeds)))
+        found = []
+        for success in spread(lambda task: self._on_task(policy, task, longest[task]), list(longest)):
+            found.append(success)
+            on_episodes(len(self._seeds))
+        return found
 
-    def _on_task(self, policy: Teacher, task: str, longest: int, on_episodes: OnEpisodes) -> TaskSuccess:
+    def _on_task(self, policy: Teacher, task: str, longest: int) -> TaskSuccess:
         outcomes: list[bool] = []
         for first in range(0, len(self._seeds), SIDE_BY_SIDE):
             seeds = self._seeds[first : first + SIDE_BY_SIDE]
             outcomes += _together(policy, self._simulators_of(task, len(seeds)), seeds, longest)
-            on_episodes(len(seeds))
         return TaskSuccess(task, tuple(outcomes))
 
     def _simulators_of(self, task: str, count: int) -> list[Simulator]:
