@@ -51,19 +51,19 @@ METHODS = {
         "plain, as LeRobot does it",
         ("--craft.enabled=false",),
         "lerobot-train on the new task: new weights, and the new data's statistics",
-        "the old tasks are gone",
+        "what is left of the old tasks",
     ),
     "plain_teacher_statistics": Method(
         "plain, teacher's statistics",
         ("--craft.preset=plain",),
         "the same with the teacher's statistics kept",
-        "what is lost now, the weights lost",
+        "what is left when only the weights have moved",
     ),
     "craft": Method(
         "CRaFT",
         ("--craft.preset=craft", f"--craft.anchor_batch_size={BATCH_SIZE}"),
         "the same steps under a budget on how far the anchors' actions may drift",
-        "the new task is learned and the old ones stay",
+        "what is left under the budget",
         anchored=True,
     ),
 }

@@ -76,7 +76,7 @@ def _plan(settings: DemoSettings, stages: "Stages") -> list[tuple[str, Callable[
     plan: list[tuple[str, Callable[[], None], str]] = [
         ("data", stages.data, f"{settings.demos} demonstrations a task by noisy scripted experts, as LeRobotDatasets"),
         ("teacher", stages.teacher, f"LeRobot's ACT learns the {len(settings.old_tasks)} old tasks from them"),
-        ("evaluate teacher", partial(stages.evaluate, "teacher"), "it knows them"),
+        ("evaluate teacher", partial(stages.evaluate, "teacher"), "what it knows"),
         (
             "anchors",
             stages.anchors,
