@@ -10,7 +10,7 @@ from lerobot_craft import RetentionConstraint, preset
 
 torch.manual_seed(0)
 torch.set_num_threads(1)  # faster than two for a network this small
-inputs_a, inputs_b = torch.randn(512, 8) - 1.0, torch.randn(512, 8) + 1.0
+inputs_a, inputs_b = torch.randn(256, 8) - 1.0, torch.randn(256, 8) + 1.0
 targets_a, targets_b = inputs_a.sin() @ torch.randn(8, 2), inputs_b.cos() @ torch.randn(8, 2)
 model = nn.Sequential(nn.Linear(8, 64), nn.Tanh(), nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 2))
 

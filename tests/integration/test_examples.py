@@ -12,5 +12,5 @@ def test_any_loop_shows_that_the_constraint_keeps_a_while_learning_b() -> None:
     (teacher_a, teacher_b), (plain_a, plain_b), (ours_a, ours_b) = rows
     assert teacher_a < 0.1 < teacher_b
     assert plain_b < 0.1 < 100 * teacher_a < plain_a
-    assert ours_a < plain_a / 50
-    assert ours_b < teacher_b / 50
+    assert ours_a < plain_a / 20
+    assert ours_b < teacher_b / 20

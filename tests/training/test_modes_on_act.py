@@ -33,6 +33,9 @@ def test_trains_and_resumes(mode: str, act_cache: Path, problem: Problem, tmp_pa
     history = rows(tmp_path / "whole")
     assert len(history) == 8
     assert all(row["craft/retention_loss"] >= 0 for row in history)
+    if mode == "hidden":
+        norms = history[0]["craft/student_feature_norm"], history[0]["craft/target_feature_norm"]
+        assert 0 < norms[0] == pytest.approx(norms[1], rel=1e-3), "the student starts as the teacher"
     if mode in ("hidden", "ewc"):
         assert history[0]["craft/retention_loss"] < 1e-6, "the student starts as the teacher"
 

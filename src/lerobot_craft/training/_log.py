@@ -9,6 +9,7 @@ import importlib
 import json
 import logging
 import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -86,10 +87,10 @@ class RunLog:
             tracker.update_metrics(result.outputs)
         tracker.step()
 
-    def keep_statistics(self, result: StepResult) -> None:
+    def keep_statistics(self, result: StepResult, feature_norms: Mapping[str, float]) -> None:
         """Read what retention measured in a step whose statistics are due in the next line."""
         if result.report is not None:
-            self._retention = result.report.floats()
+            self._retention = {**result.report.floats(), **feature_norms}
 
     def write(self, result: StepResult) -> None:
         """Write the line of the present step; every process must call it."""
@@ -145,7 +146,10 @@ class RunLog:
             return self._retention
         # Between retention steps λ and ε are read anew, and the gradients' statistics are those of the last one.
         fresh = result.report.floats()
-        return {**fresh, **{name: self._retention[name] for name in GRADIENT_STATISTICS if name in self._retention}}
+        kept = {
+            name: value for name, value in self._retention.items() if name in GRADIENT_STATISTICS or name not in fresh
+        }
+        return {**fresh, **kept}
 
     def _with_weighting(self, row: dict[str, Any]) -> dict[str, Any]:
         if self._run.sample_weighter is None:

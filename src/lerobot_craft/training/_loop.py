@@ -15,6 +15,7 @@ import torch
 from tqdm import tqdm
 
 from lerobot_craft.constraint import RetentionConstraint
+from lerobot_craft.taps import eval_mode
 from lerobot_craft.training import _checkpoint, _compat, _evaluate
 from lerobot_craft.training._build import Run
 from lerobot_craft.training._log import RunLog
@@ -109,7 +110,8 @@ class Loop:
         self._recent_losses.append(result.loss)
         self.log.record(result, data_seconds)
         if statistics:
-            self.log.keep_statistics(result)
+            norms = None if self.retention is None else self.retention.feature_norms
+            self.log.keep_statistics(result, {} if norms is None else norms())
         if cfg.log_freq > 0 and run.step % cfg.log_freq == 0:
             self.log.write(result)
         task_loss = None
@@ -162,12 +164,8 @@ class Loop:
         recent = self._recent_losses or [math.nan]
         self._recent_losses = []
         own = task_loss if task_loss is not None else sum(recent) / len(recent)
-        training_modules = [module for module in run.model.modules() if module.training]
-        run.model.eval()
-        with torch.no_grad():
+        with eval_mode(run.model), torch.no_grad():
             drift = self.retention.held_out()
-        for module in training_modules:
-            module.training = True
         numbers = torch.tensor([own, drift], dtype=torch.float64, device=run.accelerator.device)
         loss, drift = run.accelerator.reduce(numbers, reduction="mean").tolist()
         if self.constraint.budget.reference is None:

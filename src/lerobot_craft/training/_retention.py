@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from lerobot_craft.anchors import AnchorBatches, AnchorCache
 from lerobot_craft.errors import UsageError
 from lerobot_craft.policies import Tap, older_preprocess, policy_loss
-from lerobot_craft.retention import EWC, L2SP, RetentionTerm, diagonal_fisher, make_retention
+from lerobot_craft.retention import EWC, L2SP, HiddenRetention, RetentionTerm, diagonal_fisher, make_retention
+from lerobot_craft.taps import eval_mode
 from lerobot_craft.training._anchors import Cache, student_tap
 from lerobot_craft.training._build import Run
 from lerobot_craft.training._compat import deserialize_rng_state, serialize_rng_state
@@ -36,6 +37,8 @@ class Retention:
         held_out: Returns the loss on anchors kept out of training; None where there are none.
         reference: Tensors a resumed run cannot make again: starting point and importance of the parameters.
         behind_tap: Names of the parameters behind the tap; None where the mode has no tap.
+        feature_norms: Returns the mean norms of student and target features in the last anchor batch, the same in
+            every process; None where the mode has no features.
     """
 
     term: RetentionTerm
@@ -44,6 +47,7 @@ class Retention:
     held_out: Callable[[], float] | None = None
     reference: dict[str, Tensor] | None = None
     behind_tap: frozenset[str] | None = None
+    feature_norms: Callable[[], dict[str, float]] | None = None
 
 
 def build_retention(run: Run, saved: dict[str, Tensor] | None) -> Retention | None:
@@ -75,13 +79,21 @@ def _anchored(run: Run) -> Retention:
     if 0 < held_out_count < len(cache):
         train, held_out = cache.split(run.craft.held_out_anchors, SEED)
     tap = student_tap(run.model, run.craft, cache) if run.craft.mode is RetentionMode.HIDDEN else None
+    term = _term(run, cache, train, tap)
     return Retention(
-        term=_term(run, cache, train, tap),
+        term=term,
         source=str(cache.directory),
         anchors=len(cache),
         held_out=None if held_out is None else _HeldOut(run, cache, held_out, tap),
         behind_tap=None if tap is None else frozenset(tap.parameters_behind()),
+        feature_norms=None if tap is None else lambda: _feature_norms(run, term),
     )
+
+
+def _feature_norms(run: Run, term: HiddenRetention) -> dict[str, float]:
+    names = ("student_feature_norm", "target_feature_norm")
+    norms = torch.stack([term.metrics[name] for name in names])
+    return dict(zip(names, run.accelerator.reduce(norms, reduction="mean").tolist(), strict=True))
 
 
 def _cache(run: Run) -> Cache:
@@ -221,13 +233,8 @@ def _fisher(run: Run) -> dict[str, Tensor]:
     term = _term(run, cache, None, None, mode=known[0], batch_size=1, alone=True)
     count = min(run.craft.fisher_anchors, len(cache))
     model = run.model
-    training = [module for module in model.modules() if module.training]
-    model.eval()
-    try:
+    with eval_mode(model):
         return diagonal_fisher(model, (term for _ in range(count)))
-    finally:
-        for module in training:
-            module.training = True
 
 
 def trained(model: nn.Module) -> dict[str, Tensor]:

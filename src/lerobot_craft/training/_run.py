@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+# Where torch's own scaler starts.
+FLOAT16_LOSS_SCALE = 65536.0
+
 INTERRUPTED = 130
 
 
@@ -79,6 +82,9 @@ def _make_loop(run: Run) -> Loop:
     if run.craft.enabled:
         retention = build_retention(run, _checkpoint.load_reference(run))
     if retention is not None:
+        if run.accelerator.scaler is not None and run.craft.loss_scale == 1.0:
+            # Gradients of anchors underflow in float16 as those of the task do.
+            run.craft.loss_scale = FLOAT16_LOSS_SCALE
         constraint = RetentionConstraint(run.model, retention.term, run.craft, total_steps=run.cfg.steps)
     log = _make_log(run)
     if run.cfg.resume and run.craft.enabled:
