@@ -24,8 +24,8 @@ $(VENV)/.ready: requirements.txt pyproject.toml | $(UV)
 	$(UV) pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable .
 	@touch $@
 
-demo: setup ## learn a new task with and without forgetting, and print both
-	$(BIN)/python examples/any_loop.py
+demo: setup ## forgetting on Meta-World, and its absence: a table in minutes, everything in outputs/demo
+	$(BIN)/lerobot-craft demo
 
 test: setup ## the test suite: CPU, offline, warnings are errors
 	$(BIN)/python -m pytest

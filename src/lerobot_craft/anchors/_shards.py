@@ -61,8 +61,9 @@ def _read_column(
         _check(path, column.key, part.get_shape(), [count, *column.shape])
         if rows and part[0:1].dtype != DTYPES[column.dtype]:
             raise CacheError(f"`{path}`: `{column.key}` got {part[0:1].dtype}, expected {column.dtype}.")
-        # Cloned, because a slice shares the mapping of the whole file and would keep its pages resident.
-        return [part[row : row + 1][0].clone() for row in rows]
+        # Indexing copies, and once for all rows: a slice would share the mapping of the whole file and keep its pages
+        # resident, and slicing row by row took a quarter of a small policy's step.
+        return list(shard.get_tensor(column.key)[list(rows)])
     ends = shard.get_tensor(f"{column.key}:ends")
     blob = shard.get_slice(f"{column.key}:bytes")
     size = blob.get_shape()[0]

@@ -37,6 +37,6 @@ def check_loaded(policy: nn.Module, path: str | Path) -> None:
     # Not all: a type may tie or pad a tensor while it loads.
     if 2 * sum(equal) < len(equal):
         raise UsageError(
-            f"{len(equal) - sum(equal)} of {len(equal)} tensors compared differ from `{file}`: LeRobot could not load it "
-            "and went on with random weights; its message stands above. Copy the checkpoint again, or check its type."
+            f"{len(equal) - sum(equal)} of {len(equal)} tensors compared differ from `{file}`: LeRobot could not load "
+            "it and went on with random weights; its message stands above. Copy the checkpoint again."
         )

@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`lerobot-craft demo`: forgetting and its absence on Meta-World; parses, hands over, returns the exit code."""
+
+import argparse
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from lerobot_craft.cli._arguments import normalize
+from lerobot_craft.demo import DemoSettings
+
+EXAMPLES = """\
+examples:
+  lerobot-craft demo
+  lerobot-craft demo --old_tasks=reach,door-open --new_task=window-open --output_dir=outputs/windows
+  lerobot-craft demo --seed=1 --episodes=50 --output_dir=outputs/demo-1
+"""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the subcommand.
+
+    Args:
+        arguments: The words after `demo`.
+
+    Returns:
+        The exit code.
+    """
+    try:
+        given = parser().parse_args(normalize(arguments))
+    except SystemExit as stop:
+        return 0 if stop.code in (0, None) else 2
+    settings = DemoSettings(**vars(given))
+    # Everything the demo needs is on this machine, and asking the Hub about it would only cost time.
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    from lerobot_craft.demo._run import run
+
+    return run(settings)
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of the subcommand."""
+    defaults = DemoSettings()
+    made = argparse.ArgumentParser(
+        prog="lerobot-craft demo",
+        description="Teach a policy a new task with and without forgetting, and show both. Finished stages are reused.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+        # What is not given is left out, so that each default stands in `DemoSettings` alone.
+        argument_default=argparse.SUPPRESS,
+    )
+    old = ",".join(defaults.old_tasks)
+    made.add_argument("--old_tasks", metavar="A,B", type=_words, help=f"tasks the teacher knows ({old})")
+    made.add_argument(
+        "--new_task", metavar="NAME", help=f"task it is taught ({defaults.new_task}); any of Meta-World's 50"
+    )
+    for name, text in (
+        ("demos", "demonstrations per task"),
+        ("episodes", "evaluation episodes per task and method"),
+        ("teacher_steps", "training steps of the teacher"),
+        ("steps", "training steps of each fine-tuning"),
+        ("seed", "of demonstrations, training and evaluation"),
+    ):
+        made.add_argument(f"--{name}", metavar="N", type=int, help=f"{text} ({vars(defaults)[name]})")
+    made.add_argument("--output_dir", metavar="DIR", type=Path, help=f"where all of it goes ({defaults.output_dir})")
+    return made
+
+
+def _words(word: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in word.strip("[]").split(",") if part.strip())
