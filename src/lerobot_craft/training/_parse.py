@@ -8,7 +8,6 @@ there for the time of the parse.
 import contextlib
 import dataclasses
 import difflib
-import importlib
 import json
 import sys
 import tempfile
@@ -21,6 +20,7 @@ from draccus.utils import DecodingError, ParsingError
 
 from lerobot_craft.cli._arguments import given, names_given, normalize
 from lerobot_craft.errors import CraftError, SettingsError, UsageError
+from lerobot_craft.policies import import_support
 from lerobot_craft.presets import find_preset
 from lerobot_craft.training._compat import TRAIN_CONFIG_NAME, JobConfig, parser, register_third_party_plugins
 from lerobot_craft.training._config import CRAFT_CONFIG_NAME, CraftConfig, CraftTrainConfig, RetentionMode
@@ -158,8 +158,7 @@ def _register_small_variants(words: list[str]) -> None:
             continue
         settings = json.loads(path.read_text())
         policy = settings if key is None else settings.get(key) or {}
-        if any(str(policy.get(field)).endswith("_tiny") for field in ("type", "vision_backbone")):
-            importlib.import_module("lerobot_craft.testing")
+        import_support(policy)
 
 
 @contextlib.contextmanager
