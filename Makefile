@@ -38,6 +38,7 @@ check: setup ## formatting, lint, strict types
 bench: setup ## the figures in docs/benchmarks.md
 	$(BIN)/python benchmarks/step_overhead.py --device cpu
 	$(BIN)/python benchmarks/toy_constrained.py
+	$(BIN)/python benchmarks/anchor_cache.py
 
 lock: $(UV) ## recompile requirements.txt from pyproject.toml
 	$(UV) pip compile --quiet pyproject.toml --all-extras --universal --python-version 3.12 \

@@ -17,6 +17,7 @@ that a small R leaves the vector field free between them (one fixed draw per anc
 it). Use a cycle of many epochs when a controller must work with a small ε and small batches.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -36,7 +37,7 @@ _UNREADABLE = 0.01
 type Average = Callable[[Tensor], Tensor]
 
 
-class OwnLossRetention:
+class OwnLossRetention(ABC):
     """The policy's own loss on the next batch of anchors. Use one of its children.
 
     Args:
@@ -84,9 +85,9 @@ class OwnLossRetention:
         self._floors: list[float] = []
         self.metrics: dict[str, Tensor] = {}
 
+    @abstractmethod
     def through(self, targets: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Return the targets that go through the preprocessor, under the policy's names."""
-        raise NotImplementedError
 
     def beside(self, targets: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Return the targets that are added after the preprocessor."""
