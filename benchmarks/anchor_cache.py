@@ -10,7 +10,6 @@ next to nothing, so that encoding is what is timed.
 """
 
 import argparse
-import json
 import statistics
 import subprocess
 import sys
@@ -23,6 +22,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from _figures import parser, write_figures
 from _hidden_against_tokens import modes
 from lerobot_craft.anchors import AnchorBatches, AnchorCache, CachePlan, build_cache, random_access
 
@@ -295,13 +295,12 @@ def memory(root: Path, counts: tuple[int, ...]) -> dict[str, float]:
 
 def main() -> None:
     """Measure everything, print it and write it down."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", type=Path, help="write the figures here")
-    parser.add_argument("--device", default="cpu", help="where the teacher runs")
-    parser.add_argument("--quick", action="store_true", help="small numbers, to see that it runs")
-    parser.add_argument("--only", choices=PARTS, help="one part")
-    parser.add_argument("--memory-job", nargs=3, help=argparse.SUPPRESS)
-    options = parser.parse_args()
+    made = parser(__doc__)
+    made.add_argument("--device", default="cpu", help="where the teacher runs")
+    made.add_argument("--quick", action="store_true", help="small numbers, to see that it runs")
+    made.add_argument("--only", choices=PARTS, help="one part")
+    made.add_argument("--memory-job", nargs=3, help=argparse.SUPPRESS)
+    options = made.parse_args()
     if options.device == "cpu":
         torch.set_num_threads(1)
     if options.memory_job:
@@ -327,8 +326,7 @@ def main() -> None:
             figures |= memory(root, (50, 100) if options.quick else (500, 5000))
     for name, value in figures.items():
         print(f"{name:52} {value:>14,.3f}")
-    if options.json:
-        options.json.write_text(json.dumps(figures, indent=1, sort_keys=True) + "\n")
+    write_figures(options.json, figures)
 
 
 if __name__ == "__main__":

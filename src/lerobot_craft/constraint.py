@@ -270,11 +270,12 @@ class RetentionConstraint:
 
     def _apply_directly(self, step: int, loss: Tensor, parameters: Sequence[nn.Parameter]) -> StepReport:
         scaled = self.config.loss_scale != 1.0
-        task_finite = torch.isfinite(_norm_of_grad(parameters)) if scaled else torch.isfinite(self._loss_scale)
+        # Only a scaler skips steps, so only then is the task gradient worth a pass of its own.
+        task_norm = _norm_of_grad(parameters) if scaled else torch.zeros_like(self._last_loss)
         weight = retention_weight(self.multiplier.value, self._merge_mode) * self._frequency_scale
         weight = torch.where(torch.isfinite(self._last_loss), weight, 0.0)
         usable = backward_into_grad_(loss, parameters, weight, self._loss_scale if scaled else None)
-        return self._finish(self._report(step, retained=True), usable=usable, task_finite=task_finite)
+        return self._finish(self._report(step, retained=True), usable=usable, task_finite=torch.isfinite(task_norm))
 
     def _projects(self, violation: Tensor) -> Tensor:
         match self._projection:
