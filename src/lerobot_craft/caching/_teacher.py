@@ -2,6 +2,7 @@
 """The teacher of a cache: a LeRobot checkpoint with its processors, and what it says about a batch; writes nothing."""
 
 import contextlib
+import dataclasses
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +12,7 @@ from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError, O
 from lerobot.configs.policies import PreTrainedConfig
 from lerobot.policies.factory import get_policy_class, make_pre_post_processors
 from lerobot.policies.pretrained import PreTrainedPolicy
+from peft import PeftConfig, PeftModel
 from safetensors import SafetensorError
 from torch import Tensor
 
@@ -45,7 +47,7 @@ class Teacher:
 
 
 def load_teacher(path: str, device: str | None = None) -> Teacher:
-    """Load a checkpoint with the processors saved beside it, statistics and all.
+    """Load a checkpoint with the processors saved beside it, statistics and all; an adapter (PEFT) is added to its base.
 
     Args:
         path: A folder or a Hub repository.
@@ -59,7 +61,7 @@ def load_teacher(path: str, device: str | None = None) -> Teacher:
         config = PreTrainedConfig.from_pretrained(path)
         if device is not None:
             config.device = device
-        policy = get_policy_class(config.type).from_pretrained(path, config=config)
+        policy = _adapted(path, config) if config.use_peft else _whole(path, config)
         pre, post = make_pre_post_processors(
             config, pretrained_path=path, preprocessor_overrides={"device_processor": {"device": config.device}}
         )
@@ -68,9 +70,25 @@ def load_teacher(path: str, device: str | None = None) -> Teacher:
             f"`--policy.path={path}` could not be loaded: expected a folder or a Hub repository with `config.json`, "
             f"`model.safetensors` and the processors' files. ({type(error).__name__}: {error})"
         ) from error
-    check_loaded(policy, path)
     policy.eval()
     return Teacher(policy, pre, post)
+
+
+def _whole(path: str, config: PreTrainedConfig) -> PreTrainedPolicy:
+    policy = get_policy_class(config.type).from_pretrained(path, config=config)
+    check_loaded(policy, path)
+    return policy
+
+
+def _adapted(path: str, config: PreTrainedConfig) -> PreTrainedPolicy:
+    """Return the policy that an adapter was trained on with the adapter added to its weights."""
+    base = PeftConfig.from_pretrained(path).base_model_name_or_path
+    if base is None:
+        raise UsageError(f"`--policy.path={path}` is an adapter that does not say which policy it belongs to.")
+    import_support_for(base)
+    whole = dataclasses.replace(PreTrainedConfig.from_pretrained(base), device=config.device)
+    policy: PreTrainedPolicy = PeftModel.from_pretrained(_whole(base, whole), path).merge_and_unload()
+    return policy
 
 
 def usual_pooling(tap: Tap, kind: str, batch: dict[str, Any]) -> Pooling:
