@@ -2,7 +2,6 @@
 """The teacher of a cache: a LeRobot checkpoint with its processors, and what it says about a batch; writes nothing."""
 
 import contextlib
-import dataclasses
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +11,6 @@ from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError, O
 from lerobot.configs.policies import PreTrainedConfig
 from lerobot.policies.factory import get_policy_class, make_pre_post_processors
 from lerobot.policies.pretrained import PreTrainedPolicy
-from peft import PeftConfig, PeftModel
 from safetensors import SafetensorError
 from torch import Tensor
 
@@ -46,12 +44,15 @@ class Teacher:
     postprocess: Callable[[Tensor], Tensor]
 
 
-def load_teacher(path: str, device: str | None = None) -> Teacher:
-    """Load a checkpoint with the processors saved beside it, statistics and all; an adapter (PEFT) is added to its base.
+def load_teacher(path: str, device: str | None = None, flag: str = "--policy.path") -> Teacher:
+    """Load a checkpoint with the processors saved beside it, statistics and all.
+
+    The adapters of a LoRA checkpoint are merged into the policy they were trained on, which the checkpoint names.
 
     Args:
         path: A folder or a Hub repository.
         device: Where to run it; None is the checkpoint's own choice where this machine has it.
+        flag: Where the path was given, for the message.
 
     Raises:
         UsageError: If there is no checkpoint.
@@ -61,34 +62,29 @@ def load_teacher(path: str, device: str | None = None) -> Teacher:
         config = PreTrainedConfig.from_pretrained(path)
         if device is not None:
             config.device = device
-        policy = _adapted(path, config) if config.use_peft else _whole(path, config)
+        policy = _load_policy(path, config)
         pre, post = make_pre_post_processors(
             config, pretrained_path=path, preprocessor_overrides={"device_processor": {"device": config.device}}
         )
     except _UNREADABLE as error:
         raise UsageError(
-            f"`--policy.path={path}` could not be loaded: expected a folder or a Hub repository with `config.json`, "
+            f"`{flag}={path}` could not be loaded: expected a folder or a Hub repository with `config.json`, "
             f"`model.safetensors` and the processors' files. ({type(error).__name__}: {error})"
         ) from error
+    check_loaded(policy, path)
     policy.eval()
     return Teacher(policy, pre, post)
 
 
-def _whole(path: str, config: PreTrainedConfig) -> PreTrainedPolicy:
-    policy = get_policy_class(config.type).from_pretrained(path, config=config)
-    check_loaded(policy, path)
-    return policy
+def _load_policy(path: str, config: PreTrainedConfig) -> PreTrainedPolicy:
+    load = get_policy_class(config.type).from_pretrained
+    if not config.use_peft:
+        return load(path, config=config)
+    from peft import PeftConfig, PeftModel
 
-
-def _adapted(path: str, config: PreTrainedConfig) -> PreTrainedPolicy:
-    """Return the policy that an adapter was trained on with the adapter added to its weights."""
-    base = PeftConfig.from_pretrained(path).base_model_name_or_path
-    if base is None:
-        raise UsageError(f"`--policy.path={path}` is an adapter that does not say which policy it belongs to.")
-    import_support_for(base)
-    whole = dataclasses.replace(PreTrainedConfig.from_pretrained(base), device=config.device)
-    policy: PreTrainedPolicy = PeftModel.from_pretrained(_whole(base, whole), path).merge_and_unload()
-    return policy
+    adapter = PeftConfig.from_pretrained(path)
+    base = load(adapter.base_model_name_or_path, config=config)
+    return PeftModel.from_pretrained(base, path, config=adapter).merge_and_unload().to(config.device)
 
 
 def usual_pooling(tap: Tap, kind: str, batch: dict[str, Any]) -> Pooling:
