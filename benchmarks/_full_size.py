@@ -62,7 +62,10 @@ def make_data(directory: Path, size: int, episodes: int, frames: int) -> Path:
                 {
                     "observation.state": rng.normal(size=STATE).astype(np.float32),
                     "action": np.sin(phase + frame / 5).astype(np.float32),
-                    **{camera: np.roll(pictures[(episode + frame + n) % 16], frame, 1) for n, camera in enumerate(CAMERAS)},
+                    **{
+                        camera: np.roll(pictures[(episode + frame + n) % 16], frame, 1)
+                        for n, camera in enumerate(CAMERAS)
+                    },
                     "task": TASK,
                 }
             )
@@ -96,12 +99,21 @@ def make_vlm(directory: Path, *, tiny: bool) -> None:
     small = SmolVLMConfig.from_pretrained(directory)
     text = {
         **small.text_config.to_dict(),
-        **{"hidden_size": 960, "intermediate_size": 2560, "num_hidden_layers": 32, "num_attention_heads": 15},
-        **{"num_key_value_heads": 5, "head_dim": 64, "vocab_size": 49280},
+        "hidden_size": 960,
+        "intermediate_size": 2560,
+        "num_hidden_layers": 32,
+        "num_attention_heads": 15,
+        "num_key_value_heads": 5,
+        "head_dim": 64,
+        "vocab_size": 49280,
     }
     vision = {
-        **{"hidden_size": 768, "intermediate_size": 3072, "num_hidden_layers": 12, "num_attention_heads": 12},
-        **{"image_size": 512, "patch_size": 16},
+        "hidden_size": 768,
+        "intermediate_size": 3072,
+        "num_hidden_layers": 12,
+        "num_attention_heads": 12,
+        "image_size": 512,
+        "patch_size": 16,
     }
     SmolVLMConfig(
         text_config=text, vision_config=vision, scale_factor=4, image_token_id=small.image_token_id, pad_token_id=0

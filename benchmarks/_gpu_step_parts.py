@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parts of `gpu_step.py` beside the table of steps: anchors to time with, waiting for data, A9, host synchronisations."""
+"""Parts of `gpu_step.py` beside its table of steps: anchors to time with, waiting for data, A9, synchronisations."""
 
 import statistics
 import time

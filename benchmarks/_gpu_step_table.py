@@ -111,7 +111,9 @@ def _a9(entry: dict[str, float], rows: dict[str, Any]) -> str:
     if hidden is not None and tokens is not None:
         lines.append(f"| training 1.5 × faster | {tokens['seconds'] / hidden['seconds']:.2f} × |")
     built = [entry[f"{kind}_build_ms_per_anchor"] for kind in ("tokens", "hidden")]
-    lines.append(f"| cache generation 2 × faster | {built[0] / built[1]:.1f} × ({built[0]:.1f} and {built[1]:.1f} ms) |")
+    lines.append(
+        f"| cache generation 2 × faster | {built[0] / built[1]:.1f} × ({built[0]:.1f} and {built[1]:.1f} ms) |"
+    )
     return "\n".join(lines)
 
 

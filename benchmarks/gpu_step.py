@@ -5,9 +5,9 @@
     python benchmarks/gpu_step.py --tiny --json gpu_step.json             the same code on a CPU, in small
     python benchmarks/gpu_step.py --table gpu_step.json                   Markdown of an earlier run
 
-Runs, loops and steps are built by the functions behind `lerobot-craft train`; weights are random. Every variant does one
-step (or one cycle of K steps) a round, so that a ratio compares neighbours in time. The file is written after every round:
-a run that is cut off leaves what it has.
+Runs, loops and steps are built by the functions behind `lerobot-craft train`; weights are random. Every variant does
+one step (or one cycle of K steps) a round, so that a ratio compares neighbours in time. The file is written after every
+round: a run that is cut off leaves what it has.
 """
 
 import gc
@@ -133,7 +133,7 @@ def machine(device: str) -> dict[str, str]:
     found = {name: version(name) for name in names}
     if device == "cuda":
         found["gpu"] = torch.cuda.get_device_name()
-        query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]  # noqa: S607
+        query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
         found["driver"] = subprocess.run(query, capture_output=True, text=True, check=False).stdout.strip()
         found["cuda"] = str(torch.version.cuda)
     return found
@@ -153,7 +153,12 @@ def setup_of(name: str, session: Session) -> full.Setup:
 def step_part(session: Session, name: str, extra: tuple[str, ...]) -> None:
     """Time all rows of a part on one run, then what else is measured on that run."""
     run = full.build_run(
-        setup_of(name, session), session.folder, session.folder / "data", session.device, session.batch, workers(session)
+        setup_of(name, session),
+        session.folder,
+        session.folder / "data",
+        session.device,
+        session.batch,
+        workers(session),
     )
     entry = session.figures.setdefault(name, parameter_counts(run))
     session.say(f"{name}: run built, {entry['parameters'] / 1e6:.1f} M parameters")
