@@ -96,7 +96,8 @@ def _relative_l2(known: Tensor, moved: Tensor, layout: TokenLayout) -> Tensor:
     outside = ~layout.valid[..., None]
     gap = (moved.double() - known.double()).masked_fill(outside, 0).flatten(1).norm(dim=1)
     size = known.double().masked_fill(outside, 0).flatten(1).norm(dim=1)
-    return (gap / size.clamp(min=torch.finfo(torch.float32).tiny)).cpu()
+    relative: Tensor = gap / size.clamp(min=torch.finfo(torch.float32).tiny)
+    return relative.cpu()
 
 
 def _cosine(known: Tensor, moved: Tensor, layout: TokenLayout) -> Tensor:
