@@ -122,7 +122,8 @@ def with_other_weights(source: Path, target: Path, scale: float = 0.1) -> Path:
     generator = torch.Generator().manual_seed(1)
     weights = load_file(target / "model.safetensors")
     for name, tensor in weights.items():
-        if tensor.is_floating_point() and tensor.numel() > 1:
+        # A variance that noise makes negative is no moved weight but a broken one.
+        if tensor.is_floating_point() and tensor.numel() > 1 and "running" not in name:
             noise = torch.randn(tensor.shape, generator=generator)
             weights[name] = (tensor.float() + scale * tensor.float().std() * noise).to(tensor.dtype)
     save_file(weights, target / "model.safetensors", metadata={"format": "pt"})

@@ -48,4 +48,4 @@ def token_kl(teacher: Teacher, student: Teacher, batch: Batch) -> Tensor:
     for mask, one, other in zip(batch[ACTION_TOKEN_MASK][:, 1:], known, moved, strict=True):
         log_p, log_q = one[mask].float().log_softmax(dim=-1), other[mask].float().log_softmax(dim=-1)
         rows.append((log_p.exp() * (log_p - log_q)).sum(dim=-1).mean())
-    return torch.stack(rows)[:, None].double().cpu()
+    return torch.stack(rows)[:, None].cpu().double()
