@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from lerobot.configs.policies import PreTrainedConfig
 from lerobot.configs.types import FeatureType
 from lerobot.datasets.lerobot_dataset import LeRobotDataset
 from lerobot.processor import DataProcessorPipeline
@@ -33,29 +34,44 @@ class Checkpoint:
 
     @property
     def name(self) -> str:
-        """The last folder of its path or, for a checkpoint of a run, the run's folder and the step."""
-        if self.step is None:
-            return Path(self.path).name
-        return f"{Path(self.path).resolve().parents[2].name} step {self.step}"
+        """The last folder of its path that says something; for a checkpoint of a run, the run's folder and the step."""
+        folder = Path(self.path)
+        if self.step is not None:
+            return f"{folder.resolve().parent.parent.parent.name} step {self.step}"
+        return folder.parent.name if folder.name == PRETRAINED_MODEL_DIR else folder.name
 
 
-def find_checkpoints(paths: Iterable[str]) -> list[Checkpoint]:
+def find_checkpoints(paths: Iterable[str], flag: str) -> list[Checkpoint]:
     """Return the checkpoints that some paths name.
 
     Args:
         paths: Folders of a checkpoint, of a step (`checkpoints/000100`), of a run, of which all checkpoints are meant,
             or Hub repositories.
+        flag: Where they were given, for the message.
 
     Raises:
         UsageError: If a folder holds no checkpoint.
     """
     found: list[Checkpoint] = []
     for path in paths:
-        found += _checkpoints_of(path)
+        found += _checkpoints_of(path, flag)
     return found
 
 
-def _checkpoints_of(path: str) -> list[Checkpoint]:
+def one_checkpoint(path: str, flag: str) -> Checkpoint:
+    """Return the one checkpoint that a path names.
+
+    Raises:
+        UsageError: If it names several, or none.
+    """
+    found = _checkpoints_of(path, flag)
+    if len(found) > 1:
+        steps = ", ".join(str(checkpoint.step) for checkpoint in found)
+        raise UsageError(f"`{flag}={path}` holds checkpoints of steps {steps}: name one, such as `{found[-1].path}`.")
+    return found[0]
+
+
+def _checkpoints_of(path: str, flag: str) -> list[Checkpoint]:
     folder = Path(path)
     # What is no folder here may be on the Hub; LeRobot says so where it is not.
     if not folder.is_dir() or (folder / "config.json").is_file():
@@ -67,7 +83,7 @@ def _checkpoints_of(path: str) -> list[Checkpoint]:
     if whole := [part / PRETRAINED_MODEL_DIR for part in steps if (part / PRETRAINED_MODEL_DIR).is_dir()]:
         return [Checkpoint(str(part), _step(part)) for part in whole]
     raise UsageError(
-        f"`--policy.path={path}` holds no checkpoint: expected a folder with `config.json` and `model.safetensors`, or "
+        f"`{flag}={path}` holds no checkpoint: expected a folder with `config.json` and `model.safetensors`, or "
         f"a run's folder with `{CHECKPOINTS_DIR}/STEP/{PRETRAINED_MODEL_DIR}`. A run saves its first one after "
         "`--save_freq` steps."
     )
@@ -112,13 +128,17 @@ def check_comparable(teacher: Teacher, student: Teacher, path: str) -> None:
         raise UsageError(f"{start} it predicts {theirs} action steps and the teacher {ours}.")
 
 
-def check_dataset(dataset: LeRobotDataset, teacher: Teacher, repo_id: str) -> None:
+def check_dataset(dataset: LeRobotDataset, config: PreTrainedConfig, repo_id: str) -> None:
     """Refuse a dataset whose numbers have other sizes than the policy reads and writes; images may be resized.
+
+    Args:
+        dataset: The dataset.
+        config: The teacher's config.
+        repo_id: The dataset's id as given, for the message.
 
     Raises:
         UsageError: With every feature that does not fit.
     """
-    config = teacher.policy.config
     problems = []
     for name, feature in {**config.input_features, **config.output_features}.items():
         if feature.type is FeatureType.VISUAL:
