@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 STRENGTHS = 4
-LEARNING_RATE = "policy.optimizer_lr"
+LEARNING_RATE = "optimizer.lr"
 
 # Where a method's anchors are from.
 OLD, PROMPTED = "old", "prompted"

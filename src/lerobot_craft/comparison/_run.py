@@ -108,7 +108,8 @@ def _tuned(settings: CompareSettings, console: Console) -> tuple[dict[str, Metho
     strengths: dict[str, Strength] = {}
     for name, method in tried.items():
         rows = [_score(value, f"{name}/{n}", plan.solved, outcomes) for n, value in enumerate(method.strengths)]
-        best = max(rows, key=lambda row: row["score"])
+        # Where several do equally well, the one that moved least.
+        best = max(rows, key=lambda row: (row["score"], -row["drift"]))
         strengths[name] = {"setting": method.setting, "chosen": best["value"], "tried": rows}
         methods[name] = method.at(best["value"])
         console.line(
@@ -128,6 +129,7 @@ def _score(value: Any, name: str, solved: list[Solved], outcomes: Mapping[Path, 
         "old_success": round(old, 4),
         "new_success": round(new, 4),
         "score": round((old + new) / 2, 4),
+        "drift": round(sum(row["drift"] for row in numbers) / len(numbers), 4),
     }
 
 

@@ -39,6 +39,16 @@ PROBE_EPISODES = 4
 # Seeds of what no training has seen begin here, counted from the run's own.
 APART = 5000
 
+# Down to nothing at the end: the last steps of a constant rate leave noise that has nothing to do with the method.
+OPTIMIZATION = {
+    "use_policy_training_preset": "false",
+    "optimizer.type": "adamw",
+    "optimizer.lr": 1e-3,
+    "optimizer.weight_decay": 1e-4,
+    "scheduler.type": "cosine_annealing_with_warmup",
+    "scheduler.num_warmup_steps": 0,
+}
+
 type Rates = dict[str, float]
 
 
@@ -175,6 +185,7 @@ def _train(folder: Path, data: Path, seed: int, steps: int, save_freq: int, flag
         "env_eval_freq": 0,
         "num_workers": 0,
         "wandb.enable": "false",
+        **OPTIMIZATION,
         **flags,
     }
     # The run's folder must not exist when it begins, and its parts belong beside the outcome.
