@@ -4,6 +4,7 @@
 import contextlib
 import dataclasses
 import json
+import re
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -77,6 +78,7 @@ class CraftConfig(ConstraintConfig):
         hidden_loss_type: Distance between hidden states: `mse`, `cosine` or `l1`.
         hidden_relative: Divide the hidden distance by the teacher's variance on the anchors.
         freeze_behind_tap: Freeze every parameter behind the tap; without it `hidden` does not protect behaviour.
+        freeze: Pattern of the names of parameters that stay as they are, such as `encoder`, whatever is retained.
         fisher_anchors: How many anchors the Fisher information of `ewc` is estimated on.
         normalization: Whose statistics the processors keep: `teacher`, or `dataset` as LeRobot does.
         held_out_anchors: Share of the anchors kept out of training to pick `checkpoints/best`; 0 turns it off.
@@ -102,6 +104,7 @@ class CraftConfig(ConstraintConfig):
     hidden_loss_type: str = "mse"
     hidden_relative: bool = False
     freeze_behind_tap: bool = False
+    freeze: str | None = None
     fisher_anchors: int = 100
     normalization: str = Normalization.TEACHER
     held_out_anchors: float = 0.1
@@ -124,6 +127,11 @@ class CraftConfig(ConstraintConfig):
             value = vars(self)[name]
             if value < 1:
                 found.append(f"`{name}={value}`: expected a whole number, 1 or more.")
+        if self.freeze is not None:
+            try:
+                re.compile(self.freeze)
+            except re.error as error:
+                found.append(f"`freeze={self.freeze}` is no pattern ({error}): expected one such as `encoder`.")
         if not 0 <= self.held_out_anchors < 1:
             found.append(f"`held_out_anchors={self.held_out_anchors}`: expected a share in [0, 1); 0 turns it off.")
         return found
