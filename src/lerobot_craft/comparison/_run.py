@@ -76,7 +76,9 @@ def _check_folder(settings: CompareSettings) -> None:
     ]
     if differences:
         raise UsageError(
-            f"`--output_dir={settings.output_dir}` holds a comparison of another size:\n" + "\n".join(differences) + "\n"
+            f"`--output_dir={settings.output_dir}` holds a comparison of another size:\n"
+            + "\n".join(differences)
+            + "\n"
             f"Pass another `--output_dir`, or remove that one: rm -r {settings.output_dir}"
         )
 
@@ -89,7 +91,9 @@ def _tuned(settings: CompareSettings, console: Console) -> tuple[dict[str, Metho
         return methods, {}
     console.line(f"Strengths are chosen on {', '.join(TUNING.old_tasks)} → {', '.join(TUNING.new_tasks)}.")
     plan = Plan(settings)
-    variants = {(name, n): method.at(value) for name, method in tried.items() for n, value in enumerate(method.strengths)}
+    variants = {
+        (name, n): method.at(value) for name, method in tried.items() for n, value in enumerate(method.strengths)
+    }
     plan.add(TUNING, {f"{name}/{n}": method for (name, n), method in variants.items()}, TUNING_SEEDS)
     outcomes = _do(plan, settings, console)
     strengths: dict[str, Strength] = {}
@@ -98,7 +102,9 @@ def _tuned(settings: CompareSettings, console: Console) -> tuple[dict[str, Metho
         best = max(rows, key=lambda row: row["score"])
         strengths[name] = {"setting": method.setting, "chosen": best["value"], "tried": rows}
         methods[name] = method.at(best["value"])
-        console.line(f"  {name}: {method.setting}={best['value']} (old {best['old_success']:.2f}, new {best['new_success']:.2f})")
+        console.line(
+            f"  {name}: {method.setting}={best['value']} (old {best['old_success']:.2f}, new {best['new_success']:.2f})"
+        )
     return methods, strengths
 
 
@@ -108,7 +114,12 @@ def _score(value: Any, name: str, solved: list[Solved], outcomes: Mapping[Path, 
     numbers = [run_numbers(one.problem, outcomes[one.place.teacher], [outcomes[s] for s in one.stages]) for one in runs]
     old = sum(row["old_success"] for row in numbers) / len(numbers)
     new = sum(row["new_success"] for row in numbers) / len(numbers)
-    return {"value": value, "old_success": round(old, 4), "new_success": round(new, 4), "score": round((old + new) / 2, 4)}
+    return {
+        "value": value,
+        "old_success": round(old, 4),
+        "new_success": round(new, 4),
+        "score": round((old + new) / 2, 4),
+    }
 
 
 def _solve(

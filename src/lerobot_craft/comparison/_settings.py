@@ -117,7 +117,9 @@ class CompareSettings:
         if self.steps < 2:
             problems.append(f"`--steps={self.steps}`: expected 2 or more; half-way is looked at too.")
         problems += [
-            f"`--seeds` names {seed}: expected 0 to {MOST_SEEDS - 1}." for seed in self.seeds if seed not in range(MOST_SEEDS)
+            f"`--seeds` names {seed}: expected 0 to {MOST_SEEDS - 1}."
+            for seed in self.seeds
+            if seed not in range(MOST_SEEDS)
         ]
         problems += [f"`--{name}` is empty." for name in ("methods", "problems", "seeds") if not vars(self)[name]]
         problems += _unknown("methods", self.methods, tuple(self.known_methods))
@@ -131,7 +133,10 @@ class CompareSettings:
             given, missing = ("old", "new") if self.old_tasks else ("new", "old")
             return [f"`--{given}_tasks` was given without `--{missing}_tasks`: a problem has both."]
         tasks = (*self.old_tasks, *self.new_tasks)
-        return [f"Task {task} is named twice: give each task once." for task in sorted({t for t in tasks if tasks.count(t) > 1})]
+        return [
+            f"Task {task} is named twice: give each task once."
+            for task in sorted({t for t in tasks if tasks.count(t) > 1})
+        ]
 
     @property
     def known_methods(self) -> dict[str, Method]:

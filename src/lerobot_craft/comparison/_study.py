@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Methods of one's own from a TOML file; runs none of them.
 
-    [methods."no projection"]
-    base = "craft"                                # a method of the package to start from, or nothing
-    flags = { "craft.use_grad_projection" = "false" }
-    cache = { selection = "random" }              # changes to its anchors, where it has any
-    setting = "craft.epsilon_start"               # what is tuned, if anything is
-    strengths = [0.003, 0.01, 0.03, 0.1]
+[methods."no projection"]
+base = "craft"                                # a method of the package to start from, or nothing
+flags = { "craft.use_grad_projection" = "false" }
+cache = { selection = "random" }              # changes to its anchors, where it has any
+setting = "craft.epsilon_start"               # what is tuned, if anything is
+strengths = [0.003, 0.01, 0.03, 0.1]
 """
 
 import tomllib
