@@ -52,6 +52,11 @@ def snippets(path: Path) -> list[str]:
     return [block for block in blocks(path) if ".apply_(" in block and ">>>" not in block]
 
 
+def numbers(path: Path) -> list[str]:
+    """Return a document's decimal numbers, sorted: sentences have another order in another language."""
+    return sorted(re.findall(r"\d+\.\d+", path.read_text(encoding="utf-8")))
+
+
 def quotes(path: Path) -> list[str]:
     """Return the messages a document quotes."""
     lines = path.read_text(encoding="utf-8").splitlines()
