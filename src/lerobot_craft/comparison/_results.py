@@ -94,10 +94,10 @@ def method_row(
     """
     runs = [one for one in solved if one.method == name]
     numbers = [run_numbers(one.problem, outcomes[one.place.teacher], [outcomes[s] for s in one.stages]) for one in runs]
-    for one, row in zip(runs, numbers, strict=True):
-        row["stored_bytes"] = _stored(method, one, outcomes)
+    for one, found in zip(runs, numbers, strict=True):
+        found["stored_bytes"] = _stored(method, one, outcomes)
         if (plain := plain_s.get(key_of(one))) is not None:
-            row["time_ratio"] = row["train_s"] / plain
+            found["time_ratio"] = found["train_s"] / plain
     shares = ("old_success", "new_success", "average_success", "fwt", "auc")
     row: Row = {"title": method.title, "command": command_of(method)}
     for key in numbers[0]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `lerobot-craft compare` compares: problems, methods, sizes; their defaults and validation; no torch, no LeRobot."""
+"""What `lerobot-craft compare` compares: problems, methods, sizes; their validation; no torch and no LeRobot."""
 
 import dataclasses
 import difflib

@@ -105,7 +105,6 @@ def fine_tune(
 ) -> dict[str, Any]:
     """Fine-tune on one new task by one method; try what came of it on every task known by then and the next new one."""
     _anew(folder)
-    alpha = flags.get("alpha")
     words = {name: value for name, value in flags.items() if name != "alpha"} | {"policy.path": teacher}
     if anchors is not None:
         words["craft.anchor_cache_dir"] = anchors / "cache"
@@ -118,7 +117,7 @@ def fine_tune(
     if merges:
         for name, path in checkpoints.items():
             checkpoints[name] = folder / f"whole_{name}"
-            merge_checkpoints(teacher, path, float(alpha), checkpoints[name])
+            merge_checkpoints(teacher, path, float(flags["alpha"]), checkpoints[name])
     elif "peft.method_type" in flags:
         for name, path in checkpoints.items():
             checkpoints[name] = folder / f"whole_{name}"

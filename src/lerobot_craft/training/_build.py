@@ -166,7 +166,7 @@ def _policy_and_anchors(
     if needs_cache:
         processor = identify_processor(before) if not cfg.resume else None
         cache = _anchors.open_anchors(cfg, craft, accelerator)
-        tap = _anchors.student_tap(policy, craft, cache) if craft.mode is RetentionMode.HIDDEN else None
+        tap = _anchors.student_tap(policy, craft, cache) if craft.mode.has_tap else None
         _anchors.check_anchors(cache, cfg, craft, teacher=teacher, processor=processor, tap=tap)
         if tap is not None and craft.freeze_behind_tap:
             # Before the optimizer and the wrapper for several processes: both look at what trains.
@@ -211,11 +211,11 @@ def _freeze(policy: nn.Module, pattern: str) -> None:
     if not frozen or len(frozen) == len(training):
         names = sorted({".".join(name.split(".")[:2]) for name in training})
         raise UsageError(
-            f"`--craft.freeze={pattern}` holds for {'all' if frozen else 'none'} of the {len(training)} parameters that "
-            f"train: expected a part of the names of some. They begin with {', '.join(names)}."
+            f"`--craft.freeze={pattern}` holds for {'all' if frozen else 'none'} of the {len(training)} parameters "
+            f"that train: expected a part of the names of some. They begin with {', '.join(names)}."
         )
     for name in frozen:
-        training[name].requires_grad_(requires_grad=False)
+        training[name].requires_grad = False
     logger.info("Frozen: %d of %d parameter tensors (`%s`)", len(frozen), len(training), pattern)
 
 
