@@ -99,7 +99,7 @@ def answer(policy: Teacher, frames: Batch, seed: int) -> Tensor:
     """Return a policy's action chunks in the robot's units, [frames, chunk, dim]."""
     # One after the other: a postprocessor of relative actions adds what its preprocessor saw last.
     batch = policy.preprocess(dict(frames))
-    return policy.postprocess(teacher_actions(policy.policy, batch, seed)).double().cpu()
+    return policy.postprocess(teacher_actions(policy.policy, batch, seed)).cpu().double()
 
 
 def answers(policy: Teacher, frames: Frames, seed: int) -> Tensor:

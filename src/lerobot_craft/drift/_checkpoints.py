@@ -39,23 +39,37 @@ class Checkpoint:
         return f"{Path(self.path).resolve().parents[2].name} step {self.step}"
 
 
-def find_checkpoints(paths: Iterable[str]) -> list[Checkpoint]:
+def find_checkpoints(paths: Iterable[str], flag: str) -> list[Checkpoint]:
     """Return the checkpoints that some paths name.
 
     Args:
         paths: Folders of a checkpoint, of a step (`checkpoints/000100`), of a run, of which all checkpoints are meant,
             or Hub repositories.
+        flag: Where they were given, for the message.
 
     Raises:
         UsageError: If a folder holds no checkpoint.
     """
     found: list[Checkpoint] = []
     for path in paths:
-        found += _checkpoints_of(path)
+        found += _checkpoints_of(path, flag)
     return found
 
 
-def _checkpoints_of(path: str) -> list[Checkpoint]:
+def one_checkpoint(path: str, flag: str) -> Checkpoint:
+    """Return the one checkpoint that a path names.
+
+    Raises:
+        UsageError: If it names several, or none.
+    """
+    found = _checkpoints_of(path, flag)
+    if len(found) > 1:
+        steps = ", ".join(str(checkpoint.step) for checkpoint in found)
+        raise UsageError(f"`{flag}={path}` holds checkpoints of steps {steps}: name one, such as `{found[-1].path}`.")
+    return found[0]
+
+
+def _checkpoints_of(path: str, flag: str) -> list[Checkpoint]:
     folder = Path(path)
     # What is no folder here may be on the Hub; LeRobot says so where it is not.
     if not folder.is_dir() or (folder / "config.json").is_file():
@@ -67,7 +81,7 @@ def _checkpoints_of(path: str) -> list[Checkpoint]:
     if whole := [part / PRETRAINED_MODEL_DIR for part in steps if (part / PRETRAINED_MODEL_DIR).is_dir()]:
         return [Checkpoint(str(part), _step(part)) for part in whole]
     raise UsageError(
-        f"`--policy.path={path}` holds no checkpoint: expected a folder with `config.json` and `model.safetensors`, or "
+        f"`{flag}={path}` holds no checkpoint: expected a folder with `config.json` and `model.safetensors`, or "
         f"a run's folder with `{CHECKPOINTS_DIR}/STEP/{PRETRAINED_MODEL_DIR}`. A run saves its first one after "
         "`--save_freq` steps."
     )

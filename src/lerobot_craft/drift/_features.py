@@ -94,13 +94,14 @@ def linear_cka(one: Tensor, other: Tensor) -> float | None:
 
 def _relative_l2(known: Tensor, moved: Tensor, layout: TokenLayout) -> Tensor:
     outside = ~layout.valid[..., None]
-    gap = (moved.double() - known.double()).masked_fill(outside, 0).flatten(1).norm(dim=1)
-    size = known.double().masked_fill(outside, 0).flatten(1).norm(dim=1)
-    return (gap / size.clamp(min=torch.finfo(torch.float32).tiny)).cpu()
+    gap = (moved.float() - known.float()).masked_fill(outside, 0).flatten(1).norm(dim=1)
+    size = known.float().masked_fill(outside, 0).flatten(1).norm(dim=1)
+    relative: Tensor = gap / size.clamp(min=torch.finfo(torch.float32).tiny)
+    return relative.cpu()
 
 
 def _cosine(known: Tensor, moved: Tensor, layout: TokenLayout) -> Tensor:
-    one, other = (normalize(hidden.double(), dim=-1) for hidden in (known, moved))
+    one, other = (normalize(hidden.float(), dim=-1) for hidden in (known, moved))
     # The same as their inner product, but exactly 1 for equal ones.
     cosine = 1 - (one - other).square().sum(dim=-1) / 2
     return (cosine.masked_fill(~layout.valid, 0).sum(dim=1) / layout.lengths).cpu()

@@ -26,11 +26,12 @@ from lerobot_craft.drift._actions import (
 )
 from lerobot_craft.drift._checkpoints import same_processing
 from lerobot_craft.drift._features import FeatureDrift, LayerDrift, tap_every_layer
-from lerobot_craft.drift._frames import Frames
+from lerobot_craft.drift._frames import Batch, Frames
 from lerobot_craft.drift._intervals import Interval, bootstrap
 from lerobot_craft.drift._language import make_swap
 from lerobot_craft.drift._tokens import TokenDrift, speaks_tokens, token_kl
 from lerobot_craft.errors import TapError, UsageError
+from lerobot_craft.policies import teacher_labels
 
 # A student that answers a swap by less than this share of the teacher's answer ignores the instruction.
 IGNORES_BELOW = 0.2
@@ -100,6 +101,7 @@ class Comparison:
         inputs = teacher.policy.config.input_features
         numbers = [name for name, feature in inputs.items() if feature.type is not FeatureType.VISUAL]
         self._swap = make_swap(frames, numbers)
+        self._labels: list[Batch] = []
         self._actions, self._swapped = self._ask_teacher()
         if not bool(self._actions.isfinite().all()):
             raise UsageError("The teacher's actions are not finite: check `--teacher.path` and its statistics.")
@@ -111,6 +113,9 @@ class Comparison:
             actions.append(answer(self._teacher, batch, seed))
             if self._swap is not None:
                 swapped.append(answer(self._teacher, self._swap.apply(batch, place), seed))
+            if speaks_tokens(self._teacher):
+                shared = self._teacher.preprocess(dict(batch))
+                self._labels.append(teacher_labels(self._teacher.policy, shared, seed))
             self._on_frames(len(actions[-1]))
         return torch.cat(actions), torch.cat(swapped) if swapped else None
 
@@ -128,8 +133,8 @@ class Comparison:
             shared = self._teacher.preprocess(dict(batch))
             if asked.features is not None:
                 asked.features.add(shared)
-            if asked.speaks_tokens:
-                asked.kl.append(token_kl(self._teacher, student, shared, seed))
+            if self._labels:
+                asked.kl.append(token_kl(self._teacher, student, {**shared, **self._labels[number]}))
             self._on_frames(len(asked.actions[-1]))
         return self._summary(asked)
 
@@ -174,7 +179,6 @@ class _Answers:
         self.own_processing = not same_processing(teacher, student)
         self.only_weights = Teacher(student.policy, teacher.preprocess, teacher.postprocess)
         self.only_statistics = Teacher(teacher.policy, student.preprocess, student.postprocess)
-        self.speaks_tokens = speaks_tokens(teacher)
         self.features = _features(teacher, student)
         self.actions: list[Tensor] = []
         self.swapped: list[Tensor] = []

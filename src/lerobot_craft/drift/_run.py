@@ -8,7 +8,13 @@ from tqdm import tqdm
 
 from lerobot_craft.caching._source import open_dataset
 from lerobot_craft.caching._teacher import Teacher, load_teacher
-from lerobot_craft.drift._checkpoints import Checkpoint, check_comparable, check_dataset, find_checkpoints
+from lerobot_craft.drift._checkpoints import (
+    Checkpoint,
+    check_comparable,
+    check_dataset,
+    find_checkpoints,
+    one_checkpoint,
+)
 from lerobot_craft.drift._frames import choose_frames
 from lerobot_craft.drift._measure import Comparison
 from lerobot_craft.drift._record import Measured, write_record
@@ -23,8 +29,8 @@ def measure(settings: DriftSettings) -> Measured:
     Raises:
         CraftError: If a checkpoint or the dataset is not there, or they do not fit.
     """
-    checkpoints = find_checkpoints(settings.policy_paths)
-    teacher = load_quietly(find_checkpoints([settings.teacher_path])[-1].path, settings.device, TEACHER_FLAG)
+    checkpoints = find_checkpoints(settings.policy_paths, "--policy.path")
+    teacher = load_quietly(one_checkpoint(settings.teacher_path, TEACHER_FLAG).path, settings.device, TEACHER_FLAG)
     dataset = open_dataset(settings, teacher.policy.config)
     check_dataset(dataset, teacher, settings.repo_id)
     frames = choose_frames(dataset, settings.num_frames, settings.seed, settings.batch_size)

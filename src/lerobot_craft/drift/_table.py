@@ -49,7 +49,7 @@ def columns(rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def _checkpoints(measured: Measured) -> list[str]:
-    rows = [["checkpoint", "drift", "", "weights", "statistics", "language", ""]]
+    rows = [["checkpoint", "drift", "", "weights", "statistics", "token KL", "language", ""]]
     for place, (name, drift) in enumerate(zip(labels(measured.checkpoints), measured.drifts, strict=True)):
         mark = OVER if is_over(drift, measured.max_drift) else ""
         rows.append(
@@ -59,10 +59,13 @@ def _checkpoints(measured: Measured) -> list[str]:
                 _bounds(drift.action.all),
                 f"{drift.weights.mean:.3f}",
                 f"{drift.statistics.mean:.3f}",
+                "" if drift.token_kl is None else f"{drift.token_kl.all.mean:.3f}",
                 _language(drift),
                 KEEP if place == measured.keep else mark,
             ]
         )
+    if measured.drifts[0].token_kl is None:
+        rows = [[*row[:5], *row[6:]] for row in rows]
     return columns(rows)
 
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from lerobot_craft.caching._teacher import Teacher
 from lerobot_craft.drift._frames import Batch
 from lerobot_craft.drift._intervals import Interval
-from lerobot_craft.policies import action_token_logits, adapter_for, teacher_labels
+from lerobot_craft.policies import action_token_logits, adapter_for
 from lerobot_craft.policies._targets import TOKEN_POLICY
 
 
@@ -32,22 +32,20 @@ def speaks_tokens(policy: Teacher) -> bool:
     return adapter_for(policy.policy).policy_type == TOKEN_POLICY
 
 
-def token_kl(teacher: Teacher, student: Teacher, batch: Batch, seed: int) -> Tensor:
-    """Return KL(teacher ‖ student) of each frame, mean over the tokens that the teacher generates, [frames, 1].
+def token_kl(teacher: Teacher, student: Teacher, batch: Batch) -> Tensor:
+    """Return KL(teacher ‖ student) of each frame, mean over the tokens that the teacher said, [frames, 1].
 
     Args:
         teacher: The teacher.
         student: The student.
-        batch: Preprocessed.
-        seed: Of the teacher's sampling.
+        batch: Preprocessed, with the teacher's tokens as labels (`policies.teacher_labels`).
     """
-    labels = teacher_labels(teacher.policy, batch, seed)
     with torch.no_grad():
-        known = action_token_logits(teacher.policy, {**batch, **labels})
-        moved = action_token_logits(student.policy, {**batch, **labels})
+        known = action_token_logits(teacher.policy, batch)
+        moved = action_token_logits(student.policy, batch)
     rows = []
     # Frame by frame: a vocabulary of 257,000 in float32 is 260 MB for one frame.
-    for mask, one, other in zip(labels[ACTION_TOKEN_MASK][:, 1:], known, moved, strict=True):
+    for mask, one, other in zip(batch[ACTION_TOKEN_MASK][:, 1:], known, moved, strict=True):
         log_p, log_q = one[mask].float().log_softmax(dim=-1), other[mask].float().log_softmax(dim=-1)
         rows.append((log_p.exp() * (log_p - log_q)).sum(dim=-1).mean())
-    return torch.stack(rows)[:, None].double().cpu()
+    return torch.stack(rows)[:, None].cpu().double()

@@ -34,7 +34,7 @@ def verdict(drift: PolicyDrift, max_drift: float | None) -> str:
     if not math.isfinite(mean):
         return "Its actions are not finite numbers: this checkpoint is broken."
     if mean == 0:
-        return "Its actions are exactly the teacher's."
+        return f"Its actions are exactly the teacher's{', though its layers have moved' if _moved(drift) else ''}."
     parts = [f"Its actions are {mean:.2g} σ from the teacher's, {_cause(drift)}"]
     if len(drift.action.by_task) > 1:
         task, worst = max(drift.action.by_task.items(), key=lambda item: item[1].mean)
@@ -46,6 +46,10 @@ def verdict(drift: PolicyDrift, max_drift: float | None) -> str:
     if is_over(drift, max_drift):
         parts.append(f"over the limit of {max_drift:g}")
     return "; ".join(parts) + "."
+
+
+def _moved(drift: PolicyDrift) -> bool:
+    return any(layer.relative_l2.mean > 0 for layer in drift.features)
 
 
 def _cause(drift: PolicyDrift) -> str:
