@@ -50,8 +50,8 @@ PARETO = Text(
 )
 SEQUENCE = Text(
     "Learning one task after the other. Each row is a moment, right after the task it names was learned; each column "
-    "is a task. Read a column downwards: a colour that fades is forgetting.",
-    "依次学习多个任务。每一行是刚学完该任务的时刻，每一列是一个任务。沿列往下看：颜色变淡即为遗忘。",
+    "is a task, under its number. Read a column downwards: a colour that fades is forgetting.",
+    "依次学习多个任务。每一行是刚学完该任务的时刻，每一列是一个任务（以编号为表头）。沿列往下看：颜色变淡即为遗忘。",
 )
 TRIED = Text(
     "Each method's own strength was chosen by a sweep of equal size, on tasks that the tables above do not use. The "
@@ -180,7 +180,8 @@ def _sequence(problem: Problem, methods: Sequence[Method]) -> str:
             each = [_mean_cell([end[name] for end in ends if name in end]) for name in problem.new_tasks]
             if ends:
                 rows.append([label(Text("{n}. {t}", "{n}. {t}").fill(n=index + 1, t=task)), _mean_cell(old), *each])
-        heads = [Text("after learning", "学完之后"), Text("old tasks", "旧任务"), *map(same, problem.new_tasks)]
+        numbers = [same(str(index + 1)) for index in range(len(problem.new_tasks))]
+        heads = [Text("after learning", "学完之后"), Text("old tasks", "旧任务"), *numbers]
         tables.append(heading(method.title) + table(heads, rows, Text("", ""), sortable=False))
     if not tables:
         return ""

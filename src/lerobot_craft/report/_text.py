@@ -91,6 +91,15 @@ def measured(mean: float, low: float | None, high: float | None) -> tuple[str, s
     return spelled[0], "–".join(spelled[1:]) if len(spelled) == 3 else ""
 
 
+def rates(mean: float, low: float | None, high: float | None) -> str:
+    """Return a share with its interval.
+
+    >>> rates(0.953, 0.9, 1.0), rates(0.5, None, None)
+    ('0.95 (0.90–1.00)', '0.50')
+    """
+    return rate(mean) if low is None or high is None else f"{rate(mean)} ({rate(low)}–{rate(high)})"
+
+
 def number(value: float | None, digits: int = 3) -> str:
     """Return any number with so many significant digits.
 

@@ -4,7 +4,7 @@
 from typing import NamedTuple
 
 from lerobot_craft.report._model import CheckpointDrift, Comparison, Drift, Estimate, Material, Method, TrainingRun
-from lerobot_craft.report._text import Text, measured, number, rate, same
+from lerobot_craft.report._text import Text, measured, number, rate, rates, same
 
 # Below this, a difference in success is noise in our own measurements.
 NOISE = 0.02
@@ -279,9 +279,7 @@ def _mean(estimate: Estimate | None) -> float:
 
 
 def _success(estimate: Estimate | None) -> str:
-    if estimate is None or estimate.low is None or estimate.high is None:
-        return rate(None if estimate is None else estimate.mean)
-    return f"{rate(estimate.mean)} ({rate(estimate.low)}–{rate(estimate.high)})"
+    return "–" if estimate is None else rates(estimate.mean, estimate.low, estimate.high)
 
 
 def _interval(estimate: Estimate | None) -> str:
