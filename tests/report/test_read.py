@@ -24,7 +24,7 @@ def refusal(*paths: Path) -> str:
 def test_each_path_is_what_it_is(sources: list[Path]) -> None:
     material = read(sources)
     assert [len(material.comparisons), len(material.drifts), len(material.runs)] == [1, 1, 1]
-    assert len(material.comparisons[0].methods) == 12
+    assert len(material.comparisons[0].methods) == 14
     assert material.runs[0].last_step == 200
     assert material.drifts[0].checkpoints[2].over is True
 

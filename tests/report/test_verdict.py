@@ -33,15 +33,18 @@ def judged(tmp_path: Path, methods: dict[str, tuple[float, float]], half: float 
     ],
 )
 def test_what_became_of_the_old_tasks(tmp_path: Path, old: float, opening: str, mood: str) -> None:
-    verdict = judged(tmp_path, {"plain": (0.0, 1.0), "craft": (old, 1.0)})
+    verdict = judged(tmp_path, {"lerobot": (0.0, 1.0), "craft": (old, 1.0)})
     assert verdict.sentence.en.startswith(f"{opening}: **CRaFT** succeeds in **{old:.2f} (")
-    assert "the teacher had 0.97 on the old ones, and plain fine-tuning keeps 0.00 with 1.00" in verdict.sentence.en
+    assert (
+        "the teacher had 0.97 on the old ones, and fine-tuning as LeRobot does it keeps 0.00 with 1.00"
+        in verdict.sentence.en
+    )
     assert verdict.tiles[0].mood == mood
     assert verdict.tiles[-1].mood == "bad"
 
 
 def test_a_wide_interval_does_not_make_half_a_loss_a_success(tmp_path: Path) -> None:
-    verdict = judged(tmp_path, {"plain": (0.0, 1.0), "craft": (0.6, 1.0)}, half=0.4)
+    verdict = judged(tmp_path, {"lerobot": (0.0, 1.0), "craft": (0.6, 1.0)}, half=0.4)
     assert verdict.sentence.en.startswith("Part of the old tasks is lost")
 
 
@@ -49,7 +52,7 @@ def test_lost_plasticity_and_better_methods_are_said(tmp_path: Path) -> None:
     verdict = judged(tmp_path, {"plain": (0.0, 0.9), "craft": (0.93, 0.7), "replay": (0.96, 0.7)})
     asides = " ".join(aside.en for aside in verdict.asides)
     assert "It costs plasticity here: CRaFT reaches 0.70 on the new tasks, plain fine-tuning 0.90." in asides
-    assert "Highest on the old tasks: experience replay, 0.96 (new 0.70)." in asides
+    assert "Highest on the old tasks: replay (old labels), 0.96 (new 0.70)." in asides
 
 
 def test_without_craft_the_best_is_judged(tmp_path: Path) -> None:
