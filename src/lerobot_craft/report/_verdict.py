@@ -4,7 +4,7 @@
 from typing import NamedTuple
 
 from lerobot_craft.report._model import CheckpointDrift, Comparison, Drift, Estimate, Material, Method, TrainingRun
-from lerobot_craft.report._text import Text, measured, number, rate, rates, same
+from lerobot_craft.report._text import Text, measured, number, rate, rates
 
 # Below this, a difference in success is noise in our own measurements.
 NOISE = 0.02
