@@ -50,7 +50,10 @@ def workshop(tmp_path_factory: pytest.TempPathFactory, problem: Problem) -> Path
     """A folder in which the placeholders are real: TEACHER is a checkpoint, and so on."""
     folder = tmp_path_factory.mktemp("workshop")
     (folder / "TEACHER").symlink_to(problem.teacher)
-    (folder / "STUDENT").symlink_to(folder / "run/checkpoints/last/pretrained_model")
+    (folder / "outputs").mkdir()
+    (folder / "outputs/run").symlink_to(folder / "run")
+    for name in ("STUDENT", "CHECKPOINT"):
+        (folder / name).symlink_to(folder / "run/checkpoints/last/pretrained_model")
     (folder / "OLD_PROMPTS").write_text("push\nlift\n")
     write_state_policy(folder / "outputs/demo/teacher", [0.0, 0.0, 0.0, 0.0])
     write_state_policy(folder / "outputs/demo/runs/craft/checkpoints/last/pretrained_model", [0.0, 1.0, 0.0, 0.0])

@@ -40,18 +40,25 @@ COMPARED = Text(
 
 def drift_section(drifts: Sequence[Drift], comparisons: Sequence[Comparison], palette: Palette) -> Section:
     """Return the section on drift; empty where none was measured."""
-    parts = [_of_drift(drift) for drift in drifts] + [_of_comparison(one, palette) for one in comparisons]
+    parts = [_of_drift(drift, palette) for drift in drifts] + [_of_comparison(one, palette) for one in comparisons]
     return Section("drift", Text("Drift from the teacher", "偏离教师的程度"), "".join(parts))
 
 
-def _of_drift(drift: Drift) -> str:
-    looks = [Look(index % COLOURS, MARKERS[index % len(MARKERS)]) for index in range(len(drift.checkpoints))]
-    marks = list(zip(drift.checkpoints, looks, strict=True))
+def _of_drift(drift: Drift, palette: Palette) -> str:
+    marks = list(zip(drift.checkpoints, _looks(drift, palette), strict=True))
     named = legend([(same(short(one)), look, False) for one, look in marks]) if len(marks) > 1 else ""
     tasks = _forest([(one.by_task, short(one), look) for one, look in marks], drift.max_drift, BY_TASK)
     joints = _forest([(one.by_joint, short(one), look) for one, look in marks], None, BY_JOINT)
     layers = _forest([(_layers(one), short(one), look) for one, look in marks], None, BY_LAYER)
-    return f"{_checkpoints(marks)}{named}<div class='pair'>{tasks}{joints}{layers}</div>"
+    return f"{_checkpoints(marks, drift.keep)}{named}<div class='pair'>{tasks}{joints}{layers}</div>"
+
+
+def _looks(drift: Drift, palette: Palette) -> list[Look]:
+    """Return the looks of the runs the checkpoints are from; checkpoints of one run are told apart by their place."""
+    runs = [short(one).split("/")[0] for one in drift.checkpoints]
+    if len(set(runs)) == len(runs):
+        return [palette[run] for run in runs]
+    return [Look(index % COLOURS, MARKERS[index % len(MARKERS)]) for index in range(len(runs))]
 
 
 def _layers(checkpoint: CheckpointDrift) -> dict[str, Estimate]:
@@ -71,7 +78,7 @@ def _forest(series: Sequence[tuple[dict[str, Estimate], str, Look]], limit: floa
     return figure(lambda width: forest(panels, rows, width, title), caption, wide=HALF_WIDTH)
 
 
-def _checkpoints(marks: Sequence[tuple[CheckpointDrift, Look]]) -> str:
+def _checkpoints(marks: Sequence[tuple[CheckpointDrift, Look]], keep: str | None) -> str:
     columns: dict[Text, list[Cell]] = {
         Text("step", "步"): [value(number(one.step, 7), one.step) for one, _ in marks],
         Text("action drift", "动作漂移"): [estimate(one.action) for one, _ in marks],
@@ -79,7 +86,7 @@ def _checkpoints(marks: Sequence[tuple[CheckpointDrift, Look]]) -> str:
         Text("statistics", "统计量"): [estimate(one.statistics) for one, _ in marks],
         Text("token KL", "词元 KL"): [estimate(one.token_kl) for one, _ in marks],
         Text("answer to a swapped instruction", "对换指令的反应"): [_language(one) for one, _ in marks],
-        Text("verdict", "结论"): [_verdict(one) for one, _ in marks],
+        Text("advice", "建议"): [_advice(one, keep) for one, _ in marks],
     }
     shown = {head: cells for head, cells in columns.items() if any(cell.words.en != "–" for cell in cells)}
     rows = [
@@ -99,11 +106,13 @@ def _language(checkpoint: CheckpointDrift) -> Cell:
     return Cell(words, language.ratio)
 
 
-def _verdict(checkpoint: CheckpointDrift) -> Cell:
+def _advice(checkpoint: CheckpointDrift, keep: str | None) -> Cell:
+    if checkpoint.path == keep:
+        return words_cell(Text("**keep**", "**保留**"))
     if checkpoint.over is None:
-        return words_cell(same(checkpoint.verdict or "–"))
+        return words_cell(same("–"))
     limit = Text("over the limit", "超出上限") if checkpoint.over else Text("within the limit", "在上限之内")
-    return words_cell(Text(checkpoint.verdict or limit.en, limit.zh))
+    return words_cell(limit)
 
 
 def _of_comparison(comparison: Comparison, palette: Palette) -> str:

@@ -233,7 +233,6 @@ class CheckpointDrift:
     Attributes:
         path: The checkpoint.
         step: Its step, if known.
-        verdict: What the drift command said of it.
         over: Whether it is over the limit.
         action: Action drift over all, in standard deviations of the action.
         by_task: The same by task.
@@ -247,7 +246,6 @@ class CheckpointDrift:
 
     path: str
     step: int | None
-    verdict: str | None
     over: bool | None
     action: Estimate | None
     by_task: dict[str, Estimate]

@@ -4,12 +4,13 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from lerobot_craft.demo._methods import METHODS
 from lerobot_craft.demo._record import RECORD as DEMO_RECORD
 from lerobot_craft.errors import UsageError
 from lerobot_craft.report._fields import read_json
 from lerobot_craft.report._model import Material
+from lerobot_craft.report._read_comparison import DEMO_NAMES, RESULTS, read_comparison, read_demo
 from lerobot_craft.report._read_comparison import FORMAT as COMPARISON
-from lerobot_craft.report._read_comparison import RESULTS, read_comparison, read_demo
 from lerobot_craft.report._read_drift import FORMAT as DRIFT
 from lerobot_craft.report._read_drift import read_drift
 from lerobot_craft.report._read_run import LOG, RECORD, read_run
@@ -46,8 +47,11 @@ def _folder(folder: Path, material: Material) -> None:
     if (folder / DEMO_RECORD).is_file():
         demo = read_demo(folder)
         material.comparisons.append(demo)
-        trained = [folder / "runs" / method.name for method in demo.methods]
-        material.runs.extend(read_run(run) for run in trained if (run / LOG).is_file())
+        measured = {method.name for method in demo.methods}
+        for name in METHODS:
+            method, run = DEMO_NAMES.get(name, name), folder / "runs" / name
+            if method in measured and (run / LOG).is_file():
+                material.runs.append(read_run(run, method))
     elif (folder / RESULTS).is_file():
         _file(folder / RESULTS, material)
     elif (folder / LOG).is_file() or (folder / RECORD).is_file() or (folder / "checkpoints").is_dir():

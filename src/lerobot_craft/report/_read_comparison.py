@@ -14,10 +14,13 @@ from lerobot_craft.report._model import Comparison, Estimate, Method, Problem, S
 from lerobot_craft.report._names import title
 
 RESULTS = "results.json"
+# What the demo calls its methods, and what comparisons call them.
+DEMO_NAMES = {"plain": "lerobot", "plain_teacher_statistics": "plain"}
 FORMAT = "lerobot-craft comparison"
 MEASURES = (
     "old_success",
     "new_success",
+    "average_success",
     "forgetting",
     "fwt",
     "auc",
@@ -45,7 +48,7 @@ def read_comparison(path: Path) -> Comparison:
     return Comparison(
         path=path.parent,
         methods=methods,
-        teacher=Method("teacher", title("teacher"), measures=_measures(teacher)) if teacher.values else None,
+        teacher=_teacher(teacher) if teacher.values else None,
         problems=tuple(_problem(one) for one in fields.children("problems")),
         seeds=tuple(seeds) if isinstance(seeds, list) else (),
         episodes=fields.whole_or_none("episodes_per_task"),
@@ -68,6 +71,14 @@ def _method(name: str, fields: Fields) -> Method:
         strength=_strength(fields.child("strength")),
         runs=tuple(_student(one) for one in fields.children("runs")),
     )
+
+
+def _teacher(fields: Fields) -> Method:
+    runs = tuple(
+        StudentRun(one.text("problem"), int(one.number("seed")), (Stage("", one.numbers("success_by_task"), {}),))
+        for one in fields.children("runs")
+    )
+    return Method("teacher", title("teacher"), measures=_measures(fields), runs=runs)
 
 
 def _measures(fields: Fields) -> dict[str, Estimate]:
@@ -158,7 +169,8 @@ def _demo_method(name: str, settings: DemoSettings, outcomes: list[TaskSuccess],
         measures["train_s"] = Estimate(stages.child(name).number("seconds"))
     success = {**results["old_by_task"], settings.new_task: results["new_success"]}
     student = StudentRun("demo", settings.seed, (Stage(settings.new_task, success, {}),))
-    return Method(name, title(name), measures=measures, runs=(student,))
+    known = DEMO_NAMES.get(name, name)
+    return Method(known, title(known), measures=measures, runs=(student,))
 
 
 def _with_time_ratio(methods: dict[str, Method], name: str) -> Method:

@@ -9,14 +9,19 @@ from lerobot_craft.errors import UsageError
 from lerobot_craft.report._fields import Fields, check_schema, read_json
 from lerobot_craft.report._model import NormalizationRow, TrainingRun
 from lerobot_craft.report._names import title
+from lerobot_craft.report._text import same
 
 LOG = "metrics.jsonl"
 RECORD = "run.json"
 LAST = Path("checkpoints/last")
 
 
-def read_run(folder: Path) -> TrainingRun:
+def read_run(folder: Path, method: str | None = None) -> TrainingRun:
     """Return the run in a folder.
+
+    Args:
+        folder: The folder.
+        method: Name of the method it was trained by, where that is known; its folder's name stands for it otherwise.
 
     Raises:
         UsageError: If it logged nothing, or its files are damaged or from a newer version.
@@ -33,8 +38,8 @@ def read_run(folder: Path) -> TrainingRun:
     settings = _settings(record) if record.values else _saved_settings(folder)
     return TrainingRun(
         path=folder,
-        name=folder.name,
-        title=title(folder.name),
+        name=method or folder.resolve().name,
+        title=title(method) if method is not None else same(folder.resolve().name),
         rows=rows,
         record=record.values,
         steps=record.whole_or_none("steps") or _saved_steps(folder),
