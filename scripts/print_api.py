@@ -8,7 +8,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "lerobot_craft"
-PACKAGES = ("", "retention", "anchors", "surgery", "dual", "taps", "policies", "evaluation", "training", "errors")
+PACKAGES = (
+    *("", "retention", "anchors", "surgery", "dual", "taps", "policies", "training"),
+    *("evaluation", "drift", "merging", "comparison", "report", "errors"),
+)
 PAGE = ROOT / "docs" / "api.md"
 INTRODUCTION = "# API reference\n\nWritten by `scripts/print_api.py` from the docstrings; a test keeps it so.\n"
 SECTION = re.compile(r"^(Args|Attributes|Raises|Returns|Yields):$")

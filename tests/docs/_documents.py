@@ -48,8 +48,11 @@ def commands(path: Path) -> list[str]:
 
 
 def snippets(path: Path) -> list[str]:
-    """Return a document's blocks of Python that take a constrained step; doctests have a runner of their own."""
-    return [block for block in blocks(path) if ".apply_(" in block and ">>>" not in block]
+    """Return a document's blocks of Python without comments; the API's doctests have a runner of their own."""
+    if path.name == "api.md":
+        return []
+    found = [block for block in blocks(path) if ".apply_(" in block or block.startswith("from lerobot_craft")]
+    return [re.sub(r" *#.*", "", block) for block in found]
 
 
 def numbers(path: Path) -> list[str]:

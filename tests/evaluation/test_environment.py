@@ -11,7 +11,11 @@ from tests._command import Outcome, craft
 
 from lerobot_craft.testing import TinyPaths
 
-POINT = ("--env.type=point", "--env.discover_packages_path=tests.evaluation.point_env")
+POINT = (
+    "--env.type=point",
+    "--env.discover_packages_path=tests.evaluation.point_env",
+    '--rename_map={"observation.images.above": "observation.images.front"}',
+)
 STATES = ("--env.type=metaworld_state", "--env.episode_length=50", "--eval.n_episodes=6", "--eval.batch_size=3")
 
 

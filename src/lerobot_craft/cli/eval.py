@@ -20,12 +20,13 @@ examples:
       --old_tasks=hammer,push --new_tasks=drawer-open
   lerobot-craft eval --policy.path=outputs/demo/teacher --tasks=hammer,push --episodes=50
 
-Every flag of `lerobot-eval` that begins with `--env.` or `--eval.` works; `--env.type` is any that LeRobot knows, and
-metaworld_state.
+Every flag of `lerobot-eval` that begins with `--env.` or `--eval.` works, and `--rename_map`; `--env.type` is
+any that LeRobot knows, and metaworld_state.
 """
 
 # What only one of the two ways understands.
 FAST = {"tasks": "--env.task", "episodes": "--eval.n_episodes", "max_steps": "--env.episode_length"}
+THEIRS = ("--env.", "--eval.", "--rename_map")
 SLOW = ("old_tasks", "new_tasks", "sequence", "videos", "output_dir", "device")
 
 
@@ -43,7 +44,7 @@ def main(arguments: Sequence[str]) -> int:
         found, theirs = parser().parse_known_args(words)
     except SystemExit as stop:
         return 0 if stop.code in (0, None) else 2
-    if wrong := [word for word in theirs if word.startswith("-") and not word.startswith(("--env.", "--eval."))]:
+    if wrong := [word for word in theirs if word.startswith("-") and not word.startswith(THEIRS)]:
         raise UsageError(f"`{'`, `'.join(wrong)}` is no flag of this command: see `lerobot-craft eval --help`.")
     if given(words, "env.type") is None:
         sys.stdout.write(_on_states(found, theirs))
@@ -84,8 +85,8 @@ def _in_environment(found: argparse.Namespace, theirs: Sequence[str]) -> str:
     from lerobot_craft.evaluation._environment_evaluate import evaluate_in_environment
     from lerobot_craft.evaluation._environment_settings import EnvironmentSettings, parse_environment
 
-    env, evaluation = parse_environment(theirs)
-    return evaluate_in_environment(EnvironmentSettings(env=env, eval=evaluation, **vars(found)))
+    env, evaluation, names = parse_environment(theirs)
+    return evaluate_in_environment(EnvironmentSettings(env=env, eval=evaluation, rename_map=names, **vars(found)))
 
 
 def parser() -> argparse.ArgumentParser:

@@ -5,7 +5,7 @@ import contextlib
 import hashlib
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ import draccus
 import gymnasium as gym
 import torch
 from lerobot.envs import preprocess_observation
-from lerobot.processor import PolicyProcessorPipeline
+from lerobot.processor import PolicyProcessorPipeline, RenameObservationsProcessorStep
 
 from lerobot_craft.anchors import Json, canonical_json, fingerprint
 from lerobot_craft.anchors._files import write_whole
@@ -121,7 +121,8 @@ def _made(settings: EnvironmentSettings) -> Iterator[list[_Task]]:
 
 def _parts(settings: EnvironmentSettings, path: str, tasks: Sequence[_Task]) -> Iterator[dict[str, Any]]:
     with contextlib.redirect_stdout(sys.stderr):
-        policy = load_teacher(path, settings.device)
+        policy = load_teacher(path, settings.device, "--policy.paths")
+    _rename(policy, settings.rename_map)
     processors = _compat.make_env_pre_post_processors(env_cfg=settings.env, policy_cfg=policy.policy.config)
     # Every setting that an outcome depends on: a part is used again only if all of them are the same.
     shared = {
@@ -132,6 +133,7 @@ def _parts(settings: EnvironmentSettings, path: str, tasks: Sequence[_Task]) -> 
         "side_by_side": settings.eval.batch_size,
         "seed": settings.seed,
         "videos": settings.videos,
+        "rename_map": dict(settings.rename_map),
     }
     checked = False
     for task in tasks:
@@ -140,7 +142,7 @@ def _parts(settings: EnvironmentSettings, path: str, tasks: Sequence[_Task]) -> 
         part = _known(file, identity)
         if part is None:
             if not checked:
-                _check_features(path, policy, task, processors[0])
+                _check_features(path, policy, task, processors[0], settings.rename_map)
                 checked = True
             metrics = _run(settings, policy, task, processors, file.stem)
             outcomes = [bool(end) for end in metrics["successes"]]
@@ -148,6 +150,13 @@ def _parts(settings: EnvironmentSettings, path: str, tasks: Sequence[_Task]) -> 
             file.parent.mkdir(parents=True, exist_ok=True)
             write_whole(file, (json.dumps(part, indent=2) + "\n").encode())
         yield part
+
+
+def _rename(policy: Teacher, names: Mapping[str, str]) -> None:
+    pipeline: Any = policy.preprocess
+    for step in pipeline.steps:
+        if isinstance(step, RenameObservationsProcessorStep) and names:
+            step.rename_map = dict(names)
 
 
 def _identify(policy: Teacher) -> str:
@@ -203,12 +212,17 @@ def _run(
 
 
 def _check_features(
-    path: str, policy: Teacher, task: _Task, env_preprocessor: PolicyProcessorPipeline[Any, Any]
+    path: str,
+    policy: Teacher,
+    task: _Task,
+    env_preprocessor: PolicyProcessorPipeline[Any, Any],
+    names: Mapping[str, str],
 ) -> None:
     """Refuse a checkpoint that the environment cannot feed, judged by an observation as the policy would get it."""
     observation, _ = task.env.reset(seed=0)
     seen = env_preprocessor({**preprocess_observation(observation), "task": [""] * task.env.num_envs})
-    shapes = {name: tuple(value.shape[1:]) for name, value in seen.items() if isinstance(value, torch.Tensor)}
+    tensors = {names.get(name, name): value for name, value in seen.items() if isinstance(value, torch.Tensor)}
+    shapes = {name: tuple(value.shape[1:]) for name, value in tensors.items()}
     config = policy.policy.config
     problems = []
     for name, feature in config.input_features.items():
@@ -228,5 +242,6 @@ def _check_features(
     if problems:
         raise UsageError(
             f"`{path}` does not fit `{task.name}`: it has {'; '.join(problems)}. The environment gives "
-            f"{', '.join(f'`{name}` {shape}' for name, shape in sorted(shapes.items()))}."
+            f"{', '.join(f'`{name}` {shape}' for name, shape in sorted(shapes.items()))}. Where only names differ, "
+            'pass `--rename_map={"OBSERVED": "EXPECTED"}`.'
         )

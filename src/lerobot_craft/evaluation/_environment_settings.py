@@ -4,7 +4,7 @@
 import contextlib
 import difflib
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -40,6 +40,7 @@ class EnvironmentSettings:
         videos: Episodes per checkpoint and task that are filmed.
         output_dir: Where results and videos go. Finished parts found there are not run again.
         device: Where to run the policies; None is each checkpoint's own choice.
+        rename_map: From names of the environment's observations to those the policies know, as in LeRobot.
     """
 
     checkpoints: tuple[str, ...]
@@ -52,6 +53,7 @@ class EnvironmentSettings:
     videos: int = 0
     output_dir: Path = Path("outputs/eval")
     device: str | None = None
+    rename_map: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         problems = [
@@ -87,10 +89,11 @@ class EnvironmentSettings:
 class _Theirs:
     env: EnvConfig
     eval: EvalConfig = field(default_factory=EvalConfig)
+    rename_map: dict[str, str] = field(default_factory=dict)
 
 
-def parse_environment(words: Sequence[str]) -> tuple[EnvConfig, EvalConfig]:
-    """Return what LeRobot's parser makes of normalized `--env.*` and `--eval.*`.
+def parse_environment(words: Sequence[str]) -> tuple[EnvConfig, EvalConfig, dict[str, str]]:
+    """Return what LeRobot's parser makes of normalized `--env.*`, `--eval.*` and `--rename_map`.
 
     Raises:
         UsageError: If it makes nothing of them.
@@ -115,7 +118,7 @@ def parse_environment(words: Sequence[str]) -> tuple[EnvConfig, EvalConfig]:
         raise UsageError(f"{reason}: expected flags of this environment; see `lerobot-craft eval --help`.") from stop
     except (DecodingError, ParsingError, ValueError, yaml.YAMLError) as error:
         raise UsageError(f"`{' '.join(rest)}` could not be read: {' '.join(str(error).split())}") from error
-    return theirs.env, theirs.eval
+    return theirs.env, theirs.eval, theirs.rename_map
 
 
 def _check_type(name: str | None) -> None:

@@ -24,7 +24,7 @@ class PointEnv(gym.Env):
     task_description = "push the red block"
     observation_space = gym.spaces.Dict(
         {
-            "pixels": gym.spaces.Dict({"front": PICTURE, "wrist": PICTURE}),
+            "pixels": gym.spaces.Dict({"above": PICTURE, "wrist": PICTURE}),
             "agent_pos": gym.spaces.Box(-1, 1, (STATE_DIM,), np.float32),
         }
     )
@@ -45,7 +45,7 @@ class PointEnv(gym.Env):
 
     def seen(self) -> dict[str, Any]:
         picture = np.zeros(PICTURE.shape, np.uint8)
-        return {"pixels": {"front": picture, "wrist": picture}, "agent_pos": np.zeros(STATE_DIM, np.float32)}
+        return {"pixels": {"above": picture, "wrist": picture}, "agent_pos": np.zeros(STATE_DIM, np.float32)}
 
     def render(self) -> Any:
         return np.full((32, 32, 3), 40 * self.count, np.uint8)
