@@ -76,19 +76,23 @@ def shortened(subcommand: str, words: Sequence[str], problem: Problem) -> list[s
         if value in datasets:
             root = "craft.anchor_root" if name.startswith("craft.") else "dataset.root"
             kept += [f"--{name}=craft/small", f"--{root}={datasets[value]}"]
+        elif "--resume=true" in words and name == "steps":
+            # One more than the run has.
+            kept.append("--steps=3")
         elif name in SMALL:
             kept.append(f"--{name}={SMALL[name]}")
         else:
             kept.append(word)
-    also = ALSO.get(subcommand, ())
-    if "--inspect=anchors" in words:
-        also = ()
-    elif "--resume=true" in words:
-        # One step more than it has.
-        also = ("--steps=3",)
-    elif subcommand == "eval":
-        also = ("--env.episode_length=3",) if given(words, "env.type") else ("--max_steps=3",)
-    return [*kept, *(word for word in also if given(kept, word[2:].partition("=")[0]) is None or "resume" in str(kept))]
+    return [*kept, *(word for word in also(subcommand, words) if given(kept, word[2:].partition("=")[0]) is None)]
+
+
+def also(subcommand: str, words: Sequence[str]) -> Sequence[str]:
+    """Return the flags that make a command short where it leaves a number to its default."""
+    if given(words, "inspect") or given(words, "resume"):
+        return ()
+    if subcommand == "eval":
+        return ("--env.episode_length=3",) if given(words, "env.type") else ("--max_steps=3",)
+    return ALSO.get(subcommand, ())
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command[:90])
