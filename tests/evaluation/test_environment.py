@@ -2,6 +2,7 @@
 """`lerobot-craft eval --env.type=…`: LeRobot's evaluation, its seeds, what is kept, what is refused."""
 
 import json
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -21,7 +22,7 @@ STATES = ("--env.type=metaworld_state", "--env.episode_length=50", "--eval.n_epi
 
 @pytest.fixture(scope="module")
 def evaluated(checkpoint: Path, forward_checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
-    """A teacher that presses the button, and a student that has forgotten it."""
+    """A teacher that presses the button, and a student that has forgotten it: where the results are, and the table."""
     folder = tmp_path_factory.mktemp("eval")
     split = ("--env.task=coffee-button,reach", "--old_tasks=coffee-button", "--new_tasks=reach")
     words = (f"--policy.paths=[{forward_checkpoint},{checkpoint}]", *STATES, *split, "--seed=0")
@@ -69,6 +70,18 @@ def test_stock_lerobot_eval_runs_the_same_environment(
     assert len(list((tmp_path / "stock").rglob("*.mp4"))) == 6
 
 
+def test_a_task_is_not_run_again_for_its_neighbours(
+    evaluated: tuple[Path, str], forward_checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from lerobot_craft.training import _compat
+
+    shutil.copytree(evaluated[0] / "parts", tmp_path / "parts")
+    monkeypatch.delattr(_compat, "eval_policy_all")
+    words = (f"--policy.paths=[{forward_checkpoint}]", *STATES, "--env.task=reach", "--seed=0")
+    outcome = craft(["eval", *words, f"--output_dir={tmp_path}"])
+    assert outcome.code == 0, outcome.text
+
+
 def on_points(policy: Path, folder: Path, *more: str) -> Outcome:
     shared = ("--eval.n_episodes=5", "--eval.batch_size=2", "--seed=10", f"--output_dir={folder}")
     return craft(["eval", f"--policy.paths=[{policy}]", *POINT, *shared, *more])
@@ -113,6 +126,9 @@ def test_an_interrupted_evaluation_goes_on(
     assert len(runs) == 3
     assert on_points(policy, tmp_path, "--eval.n_episodes=4").code == 0
     assert len(runs) == 5
+    # The groups of this environment are called the same whatever its task.
+    assert on_points(policy, tmp_path, "--env.task=another").code == 0
+    assert len(runs) == 7
 
 
 @pytest.mark.parametrize(

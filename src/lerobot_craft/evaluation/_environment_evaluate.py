@@ -25,11 +25,9 @@ from lerobot_craft.evaluation._success import TaskSuccess
 from lerobot_craft.evaluation._summary import (
     Split,
     make_split,
-    metrics_line,
-    paired_lines,
     sequences,
-    success_lines,
     success_results,
+    table,
 )
 from lerobot_craft.training import _compat
 
@@ -43,7 +41,7 @@ class _Task:
     """One task of an environment.
 
     Attributes:
-        name: `GROUP`, or `GROUP/NUMBER` where a group has several.
+        name: `GROUP`, or `GROUP/NUMBER` where a group has more than its first.
         group: LeRobot's name of the group.
         number: LeRobot's number of the task within it.
         env: Its environments, side by side.
@@ -85,15 +83,7 @@ def evaluate_in_environment(settings: EnvironmentSettings) -> str:
         "videos": films if settings.videos else {},
     }
     write_whole(settings.output_dir / RESULTS, (json.dumps(results, indent=2) + "\n").encode())
-    lines = []
-    teacher = found[settings.checkpoints[0]]
-    for name, successes in found.items():
-        lines += success_lines(name, successes, split)
-        if successes is not teacher:
-            lines += paired_lines(teacher, successes, split.old)
-        if name in metrics:
-            lines.append(metrics_line(metrics[name]))
-    return "\n".join([*lines, f"every outcome: {settings.output_dir / RESULTS}"]) + "\n"
+    return f"{table(found, split)}every outcome: {settings.output_dir / RESULTS}\n"
 
 
 @contextlib.contextmanager
@@ -111,7 +101,7 @@ def _made(settings: EnvironmentSettings) -> Iterator[list[_Task]]:
         ) from error
     try:
         yield [
-            _Task(group if len(numbered) == 1 else f"{group}/{number}", group, number, env)
+            _Task(group if list(numbered) == [0] else f"{group}/{number}", group, number, env)
             for group, numbered in made.items()
             for number, env in numbered.items()
         ]
@@ -128,7 +118,7 @@ def _parts(settings: EnvironmentSettings, path: str, tasks: Sequence[_Task]) -> 
     shared = {
         "schema": SCHEMA,
         "policy": _identify(policy),
-        "env": draccus.encode(settings.env) | {"task": None},
+        "env": draccus.encode(settings.env),
         "episodes": settings.eval.n_episodes,
         "side_by_side": settings.eval.batch_size,
         "seed": settings.seed,
@@ -138,6 +128,9 @@ def _parts(settings: EnvironmentSettings, path: str, tasks: Sequence[_Task]) -> 
     checked = False
     for task in tasks:
         identity = {**shared, "task": task.name}
+        if task.group in (settings.env.task or "").split(","):
+            # The group is the task's own name, so that the tasks beside it do not matter.
+            identity["env"] = {**shared["env"], "task": task.group}
         file = _part_file(settings.output_dir, identity)
         part = _known(file, identity)
         if part is None:

@@ -77,6 +77,20 @@ def success_lines(name: str, successes: Sequence[TaskSuccess], split: Split | No
     return lines
 
 
+def table(found: Mapping[str, Sequence[TaskSuccess]], split: Split) -> str:
+    """Return the table of all checkpoints, the first of which is the teacher, with what was forgotten."""
+    metrics = sequences(found, split)
+    (teacher, before), *_ = found.items()
+    lines = []
+    for name, successes in found.items():
+        lines += success_lines(name, successes, split)
+        if name != teacher:
+            lines += paired_lines(before, successes, split.old)
+        if name in metrics:
+            lines.append(metrics_line(metrics[name]))
+    return "\n".join(lines) + "\n"
+
+
 def success_results(successes: Iterable[TaskSuccess]) -> dict[str, Any]:
     """Return a checkpoint's part of the JSON file."""
     return {
