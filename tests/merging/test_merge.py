@@ -105,6 +105,11 @@ def test_the_command_writes_checkpoints_that_lerobot_loads_and_a_table(
     assert drifts[0] == 0 < drifts[1] < drifts[2] < drifts[3]
     assert f"alpha 0.5   {drifts[2]:.3f} σ" in text
 
+    elsewhere = [word.replace("merged", "other") for word in words if not word.startswith("--dataset")]
+    wrong = craft(["merge", *elsewhere, f"--dataset.repo_id={tmp_path}"])
+    assert wrong.code == 2
+    assert not (tmp_path / "other").exists(), "so that the same command can be given again"
+
     again = craft(["merge", *words])
     assert again.code == 2
     assert "alpha_0.25/pretrained_model" in again.text

@@ -66,7 +66,7 @@ def parser() -> argparse.ArgumentParser:
     )
     made.add_argument("--dataset.revision", dest="revision", metavar="R", help="branch, tag or commit on the Hub")
     made.add_argument(
-        "--max_drift", metavar="X", type=float, help="most drift of the actions, in standard deviations; exit code 1"
+        "--max_drift", metavar="X", type=float, help="most drift that will do; exit code 1 where none is within"
     )
     made.add_argument("--num_frames", metavar="N", type=int, help="frames, over tasks and episodes (200)")
     made.add_argument("--batch_size", metavar="N", type=int, help="frames per forward (16)")

@@ -83,13 +83,8 @@ METHODS: dict[str, Method] = {
         _BUDGETS,
         HIDDEN,
     ),
-    "action": Method(
-        "CRaFT, action",
-        {"craft.preset": "craft", "craft.retention_mode": "action", **_ANCHORED},
-        "craft.epsilon_start",
-        _BUDGETS,
-        ACTIONS,
-    ),
+    # The preset's own mode: the same runs under the name of what is retained.
+    "action": Method("CRaFT, action", {"craft.preset": "craft", **_ANCHORED}, "craft.epsilon_start", _BUDGETS, ACTIONS),
     "replay": Method(
         "replay (old labels)",
         {"craft.preset": "er", "craft.lambda_max": 100, **_ANCHORED},

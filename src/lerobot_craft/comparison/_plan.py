@@ -3,6 +3,7 @@
 
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -90,7 +91,7 @@ class Plan:
     def _add_method(self, place: Place, problem: Problem, seed: int, name: str, method: Method) -> None:
         settings, facts = self.settings, method.facts()
         # Two names of one method are one run.
-        label = f"{name}-{_short(facts)}"
+        label = f"{re.sub(r'[^\w.]+', '-', name)}-{_short(facts)}"
         same = [path.parent.name for path in self.jobs if path.parent.parent == place.root / "runs"]
         label = next((other for other in same if other.endswith(_short(facts))), label)
         before, teacher = place.teacher, place.teacher / "checkpoints" / "last" / "pretrained_model"

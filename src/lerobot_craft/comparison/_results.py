@@ -130,9 +130,9 @@ def command_of(method: Method) -> str:
 
 def _stored(method: Method, solved: Solved, outcomes: Mapping[Path, Outcome]) -> int:
     anchors = max((outcomes[path]["stored_bytes"] for path in solved.anchors if path is not None), default=0)
-    weights = solved.place.teacher / "checkpoints" / "last" / "pretrained_model" / "model.safetensors"
     # What EWC needs its anchors for is over before training begins, and need not be kept.
-    return method.keeps * weights.stat().st_size if method.keeps else int(anchors)
+    weights: int = outcomes[solved.place.teacher]["weights_bytes"]
+    return method.keeps * weights if method.keeps else int(anchors)
 
 
 def _run(solved: Solved, outcomes: Mapping[Path, Outcome]) -> Row:

@@ -47,9 +47,14 @@ def run(settings: CompareSettings, words: Sequence[str]) -> int:
     began = time.monotonic()
     try:
         methods, strengths = _tuned(settings, console)
+        plan = Plan(settings)
+        for group, problems in settings.groups().items():
+            for problem in problems:
+                plan.add(problem, {name: methods[name] for name in settings.methods_of(group)}, settings.seeds)
+        outcomes = _do(plan, settings, console)
         for group, problems in settings.groups().items():
             chosen = {name: methods[name] for name in settings.methods_of(group)}
-            results = _solve(settings, console, problems, chosen, strengths)
+            results = _results(settings, problems, chosen, strengths, plan.solved, outcomes)
             results["command"] = shlex.join(["lerobot-craft", "compare", *words])
             folder = settings.output_dir if group == next(iter(settings.groups())) else settings.output_dir / group
             write_json(folder / "results.json", results)
@@ -95,6 +100,10 @@ def _tuned(settings: CompareSettings, console: Console) -> tuple[dict[str, Metho
         (name, n): method.at(value) for name, method in tried.items() for n, value in enumerate(method.strengths)
     }
     plan.add(TUNING, {f"{name}/{n}": method for (name, n), method in variants.items()}, TUNING_SEEDS)
+    for problems in settings.groups().values():
+        for problem in problems:
+            # Their teachers are needed next, and keep the cores busy meanwhile.
+            plan.add(problem, {}, settings.seeds)
     outcomes = _do(plan, settings, console)
     strengths: dict[str, Strength] = {}
     for name, method in tried.items():
@@ -122,23 +131,21 @@ def _score(value: Any, name: str, solved: list[Solved], outcomes: Mapping[Path, 
     }
 
 
-def _solve(
+def _results(
     settings: CompareSettings,
-    console: Console,
     problems: Sequence[Problem],
     methods: Mapping[str, Method],
     strengths: Mapping[str, Strength],
+    all_solved: Sequence[Solved],
+    outcomes: Mapping[Path, Outcome],
 ) -> Row:
-    plan = Plan(settings)
-    for problem in problems:
-        plan.add(problem, methods, settings.seeds)
-    outcomes = _do(plan, settings, console)
+    solved = [one for one in all_solved if one.problem in problems]
     plain_s = {
         key_of(one): sum(outcomes[stage]["train_cpu_s"] for stage in one.stages)
-        for one in plan.solved
+        for one in solved
         if one.method == "plain"
     }
-    rows = {name: method_row(name, method, plan.solved, outcomes, plain_s) for name, method in methods.items()}
+    rows = {name: method_row(name, method, solved, outcomes, plain_s) for name, method in methods.items()}
     for name, row in rows.items():
         row["strength"] = strengths.get(name)
     return {
@@ -151,7 +158,7 @@ def _solve(
         "problems": [
             {"name": p.name, "old_tasks": list(p.old_tasks), "new_tasks": list(p.new_tasks)} for p in problems
         ],
-        "teacher": teacher_row(plan.solved, outcomes),
+        "teacher": teacher_row(solved, outcomes),
         "methods": rows,
         "wall_s": round(sum(outcome["wall_s"] for outcome in outcomes.values()), 1),
     }

@@ -42,8 +42,8 @@ class Problem:
 # Meta-World tasks that the small teacher learns; the new ones are none it can do untrained.
 SPLITS = (
     Problem("drawer", ("hammer", "faucet-close", "push", "button-press-topdown"), ("drawer-open",)),
-    Problem("window", ("reach", "door-open", "plate-slide", "handle-press"), ("window-open",)),
-    Problem("button", ("drawer-close", "faucet-open", "push", "door-lock"), ("button-press",)),
+    Problem("window", ("door-open", "plate-slide", "handle-press", "door-unlock"), ("window-open",)),
+    Problem("button", ("drawer-close", "faucet-open", "push-wall", "door-lock"), ("button-press",)),
 )
 # Of Continual World's ten tasks (Wolczyk et al. 2021), in its order.
 CW10 = (
@@ -64,7 +64,7 @@ GROUPS: dict[str, tuple[Problem, ...]] = {
     "cw10": (Problem("cw10", CW10[:1], CW10[1:]),),
 }
 TUNING = Problem("tuning", ("coffee-button", "door-close", "plate-slide-back", "button-press-wall"), ("faucet-open",))
-TUNING_SEEDS = (4000, 4001)
+TUNING_SEEDS = (4000,)
 # A sequence costs as many fine-tunings as it has tasks: unless asked otherwise it is run for these alone.
 SEQUENCE_METHODS = ("plain", "craft", "replay")
 
@@ -100,7 +100,7 @@ class CompareSettings:
     seeds: tuple[int, ...] = (0, 1, 2)
     episodes: int = 20
     demos: int = 30
-    teacher_steps: int = 1200
+    teacher_steps: int = 2000
     steps: int = 300
     num_anchors: int = 200
     tune: bool = True

@@ -65,7 +65,8 @@ def train_teacher(place: Place, problem: Problem, seed: int, steps: int, episode
     flags = {f"policy.{name}": value for name, value in POLICY.items()} | {"craft.enabled": "false"}
     _train(place.teacher, place.known(0), seed, steps, steps, flags)
     tasks = (*problem.old_tasks, problem.new_tasks[0])
-    return {"success": _success(place, _last(place.teacher), tasks, seed, episodes)}
+    size = (_last(place.teacher) / "model.safetensors").stat().st_size
+    return {"success": _success(place, _last(place.teacher), tasks, seed, episodes), "weights_bytes": size}
 
 
 def build_anchors(

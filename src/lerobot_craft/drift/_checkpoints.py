@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from lerobot.configs.policies import PreTrainedConfig
 from lerobot.configs.types import FeatureType
 from lerobot.datasets.lerobot_dataset import LeRobotDataset
 from lerobot.processor import DataProcessorPipeline
@@ -33,10 +34,11 @@ class Checkpoint:
 
     @property
     def name(self) -> str:
-        """The last folder of its path or, for a checkpoint of a run, the run's folder and the step."""
-        if self.step is None:
-            return Path(self.path).name
-        return f"{Path(self.path).resolve().parents[2].name} step {self.step}"
+        """The last folder of its path that says something; for a checkpoint of a run, the run's folder and the step."""
+        folder = Path(self.path)
+        if self.step is not None:
+            return f"{folder.resolve().parent.parent.parent.name} step {self.step}"
+        return folder.parent.name if folder.name == PRETRAINED_MODEL_DIR else folder.name
 
 
 def find_checkpoints(paths: Iterable[str], flag: str) -> list[Checkpoint]:
@@ -126,13 +128,17 @@ def check_comparable(teacher: Teacher, student: Teacher, path: str) -> None:
         raise UsageError(f"{start} it predicts {theirs} action steps and the teacher {ours}.")
 
 
-def check_dataset(dataset: LeRobotDataset, teacher: Teacher, repo_id: str) -> None:
+def check_dataset(dataset: LeRobotDataset, config: PreTrainedConfig, repo_id: str) -> None:
     """Refuse a dataset whose numbers have other sizes than the policy reads and writes; images may be resized.
+
+    Args:
+        dataset: The dataset.
+        config: The teacher's config.
+        repo_id: The dataset's id as given, for the message.
 
     Raises:
         UsageError: With every feature that does not fit.
     """
-    config = teacher.policy.config
     problems = []
     for name, feature in {**config.input_features, **config.output_features}.items():
         if feature.type is FeatureType.VISUAL:

@@ -89,16 +89,16 @@ def _row(checkpoint: Checkpoint, drift: PolicyDrift, max_drift: float | None) ->
         "verdict": verdict(drift, max_drift),
         "over": is_over(drift, max_drift),
         "action": {
-            "all": _interval(drift.action.all),
+            "all": interval_record(drift.action.all),
             "by_task": _intervals(drift.action.by_task),
             "by_joint": _intervals(drift.action.by_joint),
         },
-        "token_kl": None if kl is None else {"all": _interval(kl.all), "by_task": _intervals(kl.by_task)},
+        "token_kl": None if kl is None else {"all": interval_record(kl.all), "by_task": _intervals(kl.by_task)},
         "features": [
             {
                 "layer": layer.layer,
-                "relative_l2": _interval(layer.relative_l2),
-                "cosine": _interval(layer.cosine),
+                "relative_l2": interval_record(layer.relative_l2),
+                "cosine": interval_record(layer.cosine),
                 "cka": _number(layer.cka),
             }
             for layer in drift.features
@@ -106,21 +106,22 @@ def _row(checkpoint: Checkpoint, drift: PolicyDrift, max_drift: float | None) ->
         "language": None
         if language is None
         else {
-            "teacher": _interval(language.teacher),
-            "student": _interval(language.student),
+            "teacher": interval_record(language.teacher),
+            "student": interval_record(language.student),
             "ratio": _number(language.ratio),
             "ignores": language.ignores,
         },
-        "weights": {"all": _interval(drift.weights)},
-        "statistics": {"all": _interval(drift.statistics)},
+        "weights": {"all": interval_record(drift.weights)},
+        "statistics": {"all": interval_record(drift.statistics)},
     }
 
 
 def _intervals(intervals: Mapping[str, Interval]) -> dict[str, Any]:
-    return {name: _interval(interval) for name, interval in intervals.items()}
+    return {name: interval_record(interval) for name, interval in intervals.items()}
 
 
-def _interval(interval: Interval) -> dict[str, float | None]:
+def interval_record(interval: Interval) -> dict[str, float | None]:
+    """Return an interval as JSON values."""
     return {"mean": _number(interval.mean), "low": _number(interval.low), "high": _number(interval.high)}
 
 

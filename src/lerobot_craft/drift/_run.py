@@ -32,7 +32,7 @@ def measure(settings: DriftSettings) -> Measured:
     checkpoints = find_checkpoints(settings.policy_paths, "--policy.path")
     teacher = load_quietly(one_checkpoint(settings.teacher_path, TEACHER_FLAG).path, settings.device, TEACHER_FLAG)
     dataset = open_dataset(settings, teacher.policy.config)
-    check_dataset(dataset, teacher, settings.repo_id)
+    check_dataset(dataset, teacher.policy.config, settings.repo_id)
     frames = choose_frames(dataset, settings.num_frames, settings.seed, settings.batch_size)
     device = teacher.policy.config.device
     with tqdm(total=len(frames) * (1 + len(checkpoints)), desc="drift", unit="frame", leave=False) as bar:

@@ -6,12 +6,16 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
+import torch
 from huggingface_hub import snapshot_download
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OfflineModeIsEnabled
+from lerobot.configs.policies import PreTrainedConfig
 from tqdm import tqdm
 
+from lerobot_craft.caching._source import open_dataset
 from lerobot_craft.drift import Interval
-from lerobot_craft.drift._checkpoints import one_checkpoint
+from lerobot_craft.drift._checkpoints import check_dataset, one_checkpoint
+from lerobot_craft.drift._record import interval_record
 from lerobot_craft.drift._run import measure
 from lerobot_craft.drift._settings import DriftSettings
 from lerobot_craft.drift._table import columns
@@ -21,6 +25,7 @@ from lerobot_craft.evaluation._success import TaskSuccess, wilson_interval
 from lerobot_craft.evaluation._tasks import check_tasks
 from lerobot_craft.merging._merge import Merged, merge_checkpoints
 from lerobot_craft.merging._settings import MergeSettings
+from lerobot_craft.policies import import_support_for
 
 _NOT_FOUND = (HFValidationError, HfHubHTTPError, LocalEntryNotFoundError, OfflineModeIsEnabled)
 
@@ -55,6 +60,8 @@ def run(settings: MergeSettings) -> str:
         _folder(path, flag)
         for path, flag in ((settings.teacher_path, "--teacher.path"), (settings.policy_path, "--policy.path"))
     )
+    if settings.repo_id is not None:
+        _check_dataset(_drift_settings([teacher], settings, settings.repo_id))
     merged = {
         alpha: merge_checkpoints(
             teacher, student, alpha, settings.folder(alpha), settings.modules, processors=settings.processors
@@ -83,23 +90,32 @@ def _folder(path: str, flag: str) -> Path:
         ) from error
 
 
+def _drift_settings(paths: list[Path], settings: MergeSettings, repo_id: str) -> DriftSettings:
+    return DriftSettings(
+        teacher_path=str(paths[0]),
+        policy_paths=tuple(map(str, paths)),
+        repo_id=repo_id,
+        root=settings.root,
+        episodes=settings.episodes,
+        revision=settings.revision,
+        num_frames=settings.num_frames,
+        batch_size=settings.batch_size,
+        seed=settings.seed,
+        device=settings.device,
+    )
+
+
+def _check_dataset(settings: DriftSettings) -> None:
+    # Before anything is written: a second attempt would find the folders taken.
+    import_support_for(settings.teacher_path)
+    config = PreTrainedConfig.from_pretrained(settings.teacher_path)
+    check_dataset(open_dataset(settings, config), config, settings.repo_id)
+
+
 def _with_drift(rows: list[Row], settings: MergeSettings) -> list[Row]:
     if settings.repo_id is None:
         return rows
-    measured = measure(
-        DriftSettings(
-            teacher_path=str(rows[0].path),
-            policy_paths=tuple(str(row.path) for row in rows),
-            repo_id=settings.repo_id,
-            root=settings.root,
-            episodes=settings.episodes,
-            revision=settings.revision,
-            num_frames=settings.num_frames,
-            batch_size=settings.batch_size,
-            seed=settings.seed,
-            device=settings.device,
-        )
-    )
+    measured = measure(_drift_settings([row.path for row in rows], settings, settings.repo_id))
     return [
         Row(row.name, row.alpha, row.path, drift.action.all) for row, drift in zip(rows, measured.drifts, strict=True)
     ]
@@ -110,6 +126,8 @@ def _with_success(rows: list[Row], settings: MergeSettings) -> list[Row]:
         return rows
     from lerobot_craft.evaluation._rollout import Rollouts
 
+    # One thread: faster for a small policy, and the same numbers however many cores there are.
+    torch.set_num_threads(1)
     first = SEEDS_PER_RUN * settings.seed
     rollouts = Rollouts(range(first, first + settings.rollouts))
     longest = dict.fromkeys(settings.tasks, settings.max_steps)
@@ -133,7 +151,7 @@ def _write(rows: list[Row], settings: MergeSettings) -> None:
                 "name": row.name,
                 "alpha": row.alpha,
                 "path": str(row.path),
-                "drift": None if row.drift is None else vars(row.drift),
+                "drift": None if row.drift is None else interval_record(row.drift),
                 "success": {success.task: list(success.outcomes) for success in row.successes},
             }
             for row in rows

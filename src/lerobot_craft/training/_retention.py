@@ -140,6 +140,7 @@ def _term(
         indices=indices,
         # Decoding images on a thread hides behind work on a GPU; on a CPU both want the same cores.
         prefetch=2 if accelerator.device.type == "cuda" else 0,
+        pin_memory=accelerator.device.type == "cuda",
     )
     settings: dict[str, Any] = {"preprocess": _preprocess(run, cache)}
     if mode is RetentionMode.HIDDEN:
@@ -186,9 +187,9 @@ def _token_loss(run: Run) -> Callable[[dict[str, Any], int], Tensor]:
 
     def loss(batch: dict[str, Any], seed: int) -> Tensor:
         device = run.accelerator.device
-        labels = batch["labels"].to(device)
+        labels = batch["labels"].to(device, non_blocking=True)
         if "labels_mask" in batch:
-            mask = batch["labels_mask"].to(device).bool()
+            mask = batch["labels_mask"].to(device, non_blocking=True).bool()
         else:
             labels, mask = _left_aligned(labels)
         return own_loss({**batch, TOKENS: labels, TOKEN_MASK: mask}, seed)
