@@ -8,7 +8,7 @@ from lerobot_craft.report._html import HALF_WIDTH, Cell, Section, estimate, figu
 from lerobot_craft.report._html import words as words_cell
 from lerobot_craft.report._model import CheckpointDrift, Comparison, Drift, Estimate
 from lerobot_craft.report._names import COLOURS, MARKERS, Look, Palette
-from lerobot_craft.report._text import Text, number, same
+from lerobot_craft.report._text import Text, number, rate, same
 from lerobot_craft.report._verdict import short
 
 CHECKPOINTS = Text(
@@ -132,7 +132,7 @@ def _of_comparison(comparison: Comparison, palette: Palette) -> str:
         rows = [
             [
                 label(method.title, palette[method.name]),
-                *(value(number(means.get(task)), means.get(task), means.get(task, 0.0) / most) for task in shown),
+                *(value(rate(means.get(task)), means.get(task), means.get(task, 0.0) / most) for task in shown),
             ]
             for method, means in found
         ]

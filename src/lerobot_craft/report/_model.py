@@ -200,8 +200,8 @@ class TrainingRun:
 
     @property
     def last_step(self) -> int:
-        """The last step in the log."""
-        return int(self.rows[-1]["step"])
+        """The last step in the log; 0 where it is empty."""
+        return int(self.rows[-1]["step"]) if self.rows else 0
 
     @property
     def retains(self) -> bool:

@@ -50,7 +50,7 @@ def _folder(folder: Path, material: Material) -> None:
         measured = {method.name for method in demo.methods}
         for name in METHODS:
             method, run = DEMO_NAMES.get(name, name), folder / "runs" / name
-            if method in measured and (run / LOG).is_file():
+            if method in measured and (run / RECORD).is_file():
                 material.runs.append(read_run(run, method))
     elif (folder / RESULTS).is_file():
         _file(folder / RESULTS, material)

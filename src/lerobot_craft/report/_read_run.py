@@ -30,7 +30,8 @@ def read_run(folder: Path, method: str | None = None) -> TrainingRun:
     if record.values:
         check_schema(record)
     rows, damaged = _rows(folder / LOG)
-    if not rows:
+    # A run of a demo too short for its log still has its command, settings and statistics to show.
+    if not rows and method is None:
         raise UsageError(
             f"`{folder}` is a run that logged no step: it stopped before its first line, or was started with "
             "`--log_freq=0`. Train on, with a `--log_freq` below the number of steps."

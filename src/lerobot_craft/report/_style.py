@@ -122,12 +122,15 @@ COLOURS
   .verdict { font-size: 21.5px; margin-top: 30px; } .verdict + .verdict { font-size: 18px; }
   .pair { grid-template-columns: 1fr; } .tiles { gap: 16px 32px; } .tile b { font-size: 25px; }
   .wide { display: none; } .narrow { display: block; } .narrow .chart { width: 100%; max-width: 480px; }
+  .pair td.n, .pair th.n { padding: 6px 5px; } .pair tbody th { min-width: 6em; padding-right: 8px; }
   section { margin-top: 52px; } pre { padding: 12px; }
 }
 @media print {
-  :root { LIGHT } body { font-size: 10.5pt; } header button, nav, #tip { display: none; }
+  :root, :root[data-theme] { LIGHT --paper: #fff; } body { font-size: 10.5pt; }
+  header button, nav, #tip { display: none; }
   main, header { max-width: none; padding: 0; }
-  .wide { display: block; } .narrow { display: none; } .scroll { overflow: visible; }
+  .wide { display: block; } .narrow { display: none; } .pair { grid-template-columns: 1fr 1fr; }
+  .scroll { overflow: visible; }
   section { margin-top: 26pt; } figure, tr, pre { break-inside: avoid; } h2, h3 { break-after: avoid; }
   pre { white-space: pre-wrap; } * { -webkit-print-color-adjust: exact; print-color-adjust: exact; }
 }
