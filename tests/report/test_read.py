@@ -29,6 +29,16 @@ def test_each_path_is_what_it_is(sources: list[Path]) -> None:
     assert material.drifts[0].checkpoints[2].over is True
 
 
+def test_the_first_student_of_each_method_shows_its_training(tmp_path: Path) -> None:
+    compared = comparison()
+    run = run_folder(tmp_path / "drawer" / "craft-0")
+    stage = compared["methods"]["craft"]["runs"][0]["stages"][0]
+    stage["checkpoint"] = str(run / "checkpoints/last/pretrained_model")
+    material = read([write(tmp_path / "results.json", compared)])
+    assert [(run.name, run.student) for run in material.runs] == [("craft", "drawer, seed 0")]
+    assert not material.is_alone(material.runs[0])
+
+
 def test_a_file_inside_a_folder_stands_for_it(sources: list[Path]) -> None:
     compared, _, run = sources
     material = read([compared / "results.json", run / "metrics.jsonl", run])

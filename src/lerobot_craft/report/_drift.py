@@ -32,6 +32,11 @@ BY_LAYER = Text(
     "各层的特征漂移，自上而下由输入到输出：学生隐藏状态与教师的距离，以其范数为单位。靠前的层一旦移动，后面的一切都会"
     "改变。",
 )
+LAYERS = Text(
+    "The layers as numbers. Cosine and CKA are 1 where nothing moved; CKA forgives a rotation of the features, which "
+    "the layer behind may have followed, and the distance does not.",
+    "各层的数字。完全未动时余弦与 CKA 均为 1；CKA 不计特征的旋转（其后的层可能已随之调整），而距离会计入。",
+)
 COMPARED = Text(
     "Action drift on each task by method, averaged over seeds: the deeper the colour, the further from the teacher.",
     "各方法在每个任务上的动作漂移，对种子取平均：颜色越深离教师越远。",
@@ -50,7 +55,8 @@ def _of_drift(drift: Drift, palette: Palette) -> str:
     tasks = _forest([(one.by_task, short(one), look) for one, look in marks], drift.max_drift, BY_TASK)
     joints = _forest([(one.by_joint, short(one), look) for one, look in marks], None, BY_JOINT)
     layers = _forest([(_layers(one), short(one), look) for one, look in marks], None, BY_LAYER)
-    return f"{_checkpoints(marks, drift.keep)}{named}<div class='pair'>{tasks}{joints}{layers}</div>"
+    figures = f"{named}<div class='pair'>{tasks}{joints}{layers}</div>"
+    return f"{_checkpoints(marks, drift.keep)}{figures}{_layer_table(marks)}"
 
 
 def _looks(drift: Drift, palette: Palette) -> list[Look]:
@@ -59,6 +65,30 @@ def _looks(drift: Drift, palette: Palette) -> list[Look]:
     if len(set(runs)) == len(runs):
         return [palette[run] for run in runs]
     return [Look(index % COLOURS, MARKERS[index % len(MARKERS)]) for index in range(len(runs))]
+
+
+def _layer_table(marks: Sequence[tuple[CheckpointDrift, Look]]) -> str:
+    rows = [
+        [
+            label(same(layer.layer)),
+            words_cell(same(short(one))),
+            estimate(layer.relative_l2),
+            estimate(layer.cosine),
+            value(number(layer.cka), layer.cka),
+        ]
+        for one, _ in marks
+        for layer in one.features
+    ]
+    if not rows:
+        return ""
+    heads = [
+        Text("layer", "层"),
+        Text("checkpoint", "检查点"),
+        Text("relative distance", "相对距离"),
+        Text("cosine", "余弦"),
+        Text("linear CKA", "线性 CKA"),
+    ]
+    return table(heads, rows, LAYERS)
 
 
 def _layers(checkpoint: CheckpointDrift) -> dict[str, Estimate]:
