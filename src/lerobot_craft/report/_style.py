@@ -91,7 +91,7 @@ th, td { text-align: left; padding: 7px 18px 7px 0; border-bottom: 1px solid var
   vertical-align: top; }
 td.n, th.n { text-align: right; padding: 7px 10px; white-space: nowrap; }
 tbody th { min-width: 10.5em; max-width: 26em; overflow-wrap: anywhere; }
-td.w { min-width: 7em; max-width: 15em; overflow-wrap: anywhere; } td.w, th.w { padding-left: 14px; }
+td.w { min-width: 7em; max-width: 18em; overflow-wrap: break-word; } td.w, th.w { padding-left: 14px; }
 th code { white-space: nowrap; }
 tbody th.marked { padding-left: 24px; text-indent: -24px; }
 td small { display: block; font-size: 12px; line-height: 1.3; color: var(--soft); }
@@ -102,6 +102,7 @@ th button { position: relative; font: inherit; color: inherit; background: none;
 th button:hover { color: var(--ink); }
 th button::after { position: absolute; left: 100%; bottom: 0; }
 th[aria-sort="ascending"] button::after { content: "↑"; } th[aria-sort="descending"] button::after { content: "↓"; }
+summary { cursor: pointer; color: var(--soft); font-size: 14px; } summary:hover { color: var(--ink); }
 .heat { background: color-mix(in srgb, var(--heat) calc(var(--v) * 42%), transparent); }
 .pair table { min-width: 0; } .pair tbody th { min-width: 7em; } .pair td.n, .pair th.n { padding: 6px 8px; }
 code, pre { font: 13px/1.6 ui-monospace, SFMono-Regular, Menlo, Consolas, "Noto Sans Mono", monospace; }
