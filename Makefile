@@ -35,7 +35,7 @@ browser:
 	@command -v chromium >/dev/null || command -v google-chrome >/dev/null || { \
 		test "$$(id -u)" = 0 && command -v apt-get >/dev/null && export DEBIAN_FRONTEND=noninteractive && \
 		apt-get update -qq -o Acquire::Retries=0 -o Acquire::http::Timeout=10 >/dev/null 2>&1; \
-		timeout 240 apt-get install -y -qq --no-install-recommends chromium >/dev/null 2>&1; \
+		timeout 240 apt-get install -y -qq --no-install-recommends chromium fonts-dejavu-core >/dev/null 2>&1; \
 	} || echo "no Chromium and none could be installed (apt-get install chromium): its test is skipped"
 
 check: setup ## formatting, lint, strict types

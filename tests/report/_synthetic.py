@@ -119,6 +119,21 @@ def run_folder(folder: Path, *, steps: int = 300, until: int = 300) -> Path:
     return folder
 
 
+def demo_folder(folder: Path) -> Path:
+    """Write a finished demo as `lerobot-craft demo` leaves it, as far as the report looks at it."""
+    settings = {"old_tasks": ["reach", "push"], "new_task": "drawer-open", "demos": 30, "teacher_steps": 1200}
+    stages: dict[str, Any] = {"data": {"seconds": 9.0, "longest_episode": {}}, "teacher": {"seconds": 12.0}}
+    ends = {"teacher": (9, 10, 0), "plain": (0, 0, 10), "plain_teacher_statistics": (0, 5, 10), "craft": (9, 9, 10)}
+    for name, successes in ends.items():
+        stages.setdefault(name, {"seconds": 7.0 if name == "craft" else 3.5})
+        tasks = [*settings["old_tasks"], settings["new_task"]]
+        outcomes = {task: [i < n for i in range(10)] for task, n in zip(tasks, successes, strict=True)}
+        stages[f"evaluate {name}"] = {"seconds": 8.0, "episodes": 10, "outcomes": outcomes}
+        run_folder(folder / "runs" / name, until=100, steps=100)
+    write(folder / "stages.json", {"settings": {**settings, "steps": 100, "seed": 0}, "stages": stages})
+    return folder
+
+
 def write(path: Path, values: dict[str, Any]) -> Path:
     """Write a JSON file and return its path."""
     path.parent.mkdir(parents=True, exist_ok=True)

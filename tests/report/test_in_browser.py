@@ -142,12 +142,14 @@ def point_at_first_row(browser: Browser) -> None:
 
 
 def test_on_paper_it_is_light_and_without_buttons(browser: Browser, report: Path) -> None:
-    browser.open(report, 1280, dark=True)
+    browser.open(report, 1280)
+    click(browser, "#theme")
     browser.call(
         "Emulation.setEmulatedMedia", media="print", features=[{"name": "prefers-color-scheme", "value": "dark"}]
     )
     try:
         assert not is_dark(browser)
         assert visible(browser, "header button, nav") == []
+        assert len(visible(browser, ".chart")) == 10
     finally:
         browser.call("Emulation.setEmulatedMedia", media="")

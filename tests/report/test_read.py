@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.report._synthetic import comparison, drift, run_folder, write
+from tests.report._synthetic import comparison, demo_folder, drift, run_folder, write
 
 from lerobot_craft.cli import main
 from lerobot_craft.errors import UsageError
@@ -29,10 +29,32 @@ def test_each_path_is_what_it_is(sources: list[Path]) -> None:
     assert material.drifts[0].checkpoints[2].over is True
 
 
+def test_the_first_student_of_each_method_shows_its_training(tmp_path: Path) -> None:
+    compared = comparison()
+    run = run_folder(tmp_path / "drawer" / "craft-0")
+    stage = compared["methods"]["craft"]["runs"][0]["stages"][0]
+    stage["checkpoint"] = str(run / "checkpoints/last/pretrained_model")
+    material = read([write(tmp_path / "results.json", compared)])
+    assert [(run.name, run.student) for run in material.runs] == [("craft", "drawer, seed 0")]
+    assert not material.is_alone(material.runs[0])
+
+
 def test_a_file_inside_a_folder_stands_for_it(sources: list[Path]) -> None:
     compared, _, run = sources
     material = read([compared / "results.json", run / "metrics.jsonl", run])
     assert [len(material.comparisons), len(material.runs)] == [1, 2]
+
+
+def test_a_demo_is_a_comparison_with_its_runs(tmp_path: Path) -> None:
+    material = read([demo_folder(tmp_path / "demo")])
+    demo = material.comparisons[0]
+    # What the demo calls plain is LeRobot's own way, which comparisons call by that name.
+    assert [method.name for method in demo.methods] == ["lerobot", "plain", "craft"]
+    assert [run.name for run in material.runs] == ["lerobot", "plain", "craft"]
+    assert [run.path.name for run in material.runs] == ["plain", "plain_teacher_statistics", "craft"]
+    assert demo.methods[2].measures["old_success"].mean == 0.9
+    assert demo.methods[2].measures["time_ratio"].mean == 2.0
+    assert demo.complete
 
 
 def test_no_path() -> None:

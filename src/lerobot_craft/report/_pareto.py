@@ -63,13 +63,14 @@ def front(points: Sequence[Point]) -> list[Point]:
     return sorted(best, key=lambda point: (point.old.mean, -point.new.mean))
 
 
-def pareto(points: Sequence[Point], teacher_old: float | None, width: int) -> str:
+def pareto(points: Sequence[Point], teacher_old: float | None, width: int, *, labels: bool = True) -> str:
     """Return the figure as SVG.
 
     Args:
         points: The methods.
         teacher_old: The teacher's success on the old tasks, if known: what cannot be kept better than whole.
         width: In pixels.
+        labels: Whether names stand beside their points.
     """
     height = min(width, 440) if width > 400 else round(1.05 * width)
     canvas = Canvas(width, height)
@@ -91,7 +92,8 @@ def pareto(points: Sequence[Point], teacher_old: float | None, width: int) -> st
         _cross(canvas, point, x, y)
     for point in points:
         canvas.marker(x(point.old.mean), y(point.new.mean), point.look, 6)
-    _labels(canvas, points, x, y)
+    if labels:
+        _labels(canvas, points, x, y)
     for point in points:
         words = Text("{t}\nold {o}\nnew {n}", "{t}\n旧任务 {o}\n新任务 {n}")
         filled = words.fill(t=point.title, o=_spelled(point.old), n=_spelled(point.new))

@@ -103,7 +103,12 @@ def _strength(fields: Fields) -> Strength | None:
 
 def _student(fields: Fields) -> StudentRun:
     stages = tuple(
-        Stage(one.text("new_task"), one.numbers("success_by_task"), one.numbers("drift_by_task"))
+        Stage(
+            one.text("new_task"),
+            one.numbers("success_by_task"),
+            one.numbers("drift_by_task"),
+            one.text_or_none("checkpoint"),
+        )
         for one in fields.children("stages")
     )
     return StudentRun(fields.text("problem"), int(fields.number("seed")), stages)

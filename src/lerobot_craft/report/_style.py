@@ -91,7 +91,7 @@ th, td { text-align: left; padding: 7px 18px 7px 0; border-bottom: 1px solid var
   vertical-align: top; }
 td.n, th.n { text-align: right; padding: 7px 10px; white-space: nowrap; }
 tbody th { min-width: 10.5em; max-width: 26em; overflow-wrap: anywhere; }
-td.w { min-width: 7em; max-width: 15em; overflow-wrap: anywhere; } td.w, th.w { padding-left: 14px; }
+td.w { min-width: 7em; max-width: 18em; overflow-wrap: break-word; } td.w, th.w { padding-left: 14px; }
 th code { white-space: nowrap; }
 tbody th.marked { padding-left: 24px; text-indent: -24px; }
 td small { display: block; font-size: 12px; line-height: 1.3; color: var(--soft); }
@@ -102,6 +102,7 @@ th button { position: relative; font: inherit; color: inherit; background: none;
 th button:hover { color: var(--ink); }
 th button::after { position: absolute; left: 100%; bottom: 0; }
 th[aria-sort="ascending"] button::after { content: "↑"; } th[aria-sort="descending"] button::after { content: "↓"; }
+summary { cursor: pointer; color: var(--soft); font-size: 14px; } summary:hover { color: var(--ink); }
 .heat { background: color-mix(in srgb, var(--heat) calc(var(--v) * 42%), transparent); }
 .pair table { min-width: 0; } .pair tbody th { min-width: 7em; } .pair td.n, .pair th.n { padding: 6px 8px; }
 code, pre { font: 13px/1.6 ui-monospace, SFMono-Regular, Menlo, Consolas, "Noto Sans Mono", monospace; }
@@ -122,12 +123,15 @@ COLOURS
   .verdict { font-size: 21.5px; margin-top: 30px; } .verdict + .verdict { font-size: 18px; }
   .pair { grid-template-columns: 1fr; } .tiles { gap: 16px 32px; } .tile b { font-size: 25px; }
   .wide { display: none; } .narrow { display: block; } .narrow .chart { width: 100%; max-width: 480px; }
+  .pair td.n, .pair th.n { padding: 6px 5px; } .pair tbody th { min-width: 6em; padding-right: 8px; }
   section { margin-top: 52px; } pre { padding: 12px; }
 }
 @media print {
-  :root { LIGHT } body { font-size: 10.5pt; } header button, nav, #tip { display: none; }
+  :root, :root[data-theme] { LIGHT --paper: #fff; } body { font-size: 10.5pt; }
+  header button, nav, #tip { display: none; }
   main, header { max-width: none; padding: 0; }
-  .wide { display: block; } .narrow { display: none; } .scroll { overflow: visible; }
+  .wide { display: block; } .narrow { display: none; } .pair { grid-template-columns: 1fr 1fr; }
+  .scroll { overflow: visible; }
   section { margin-top: 26pt; } figure, tr, pre { break-inside: avoid; } h2, h3 { break-after: avoid; }
   pre { white-space: pre-wrap; } * { -webkit-print-color-adjust: exact; print-color-adjust: exact; }
 }

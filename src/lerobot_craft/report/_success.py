@@ -4,13 +4,27 @@
 from collections.abc import Sequence
 
 from lerobot_craft.report._forest import Dot, Panel, Row, forest
-from lerobot_craft.report._html import FULL_WIDTH, Cell, Section, estimate, figure, heading, label, table, value
+from lerobot_craft.report._html import (
+    FULL_WIDTH,
+    NARROW_WIDTH,
+    Cell,
+    Section,
+    estimate,
+    figure,
+    heading,
+    label,
+    legend,
+    table,
+    value,
+)
 from lerobot_craft.report._model import Comparison, Estimate, Method, Problem
 from lerobot_craft.report._names import Palette
 from lerobot_craft.report._pareto import Point, pareto
 from lerobot_craft.report._text import Text, rate, same, span
 
 PARETO_WIDTH = 620
+# More names than these cover each other on a narrow page.
+MOST_NAMES = 5
 
 SUCCESS = Text(
     "Success by method: share of evaluation episodes that reached their goal. Bars are 95 % intervals; the dotted "
@@ -165,7 +179,14 @@ def _pareto(comparison: Comparison, palette: Palette) -> str:
     if len(points) < 2:
         return ""
     teacher = None if comparison.teacher is None else comparison.teacher.mean("old_success")
-    return figure(lambda width: pareto(points, teacher, min(width, PARETO_WIDTH)), PARETO, wide=FULL_WIDTH)
+    named = legend([(point.title, point.look, False) for point in points])
+
+    def draw(width: int) -> str:
+        if width > NARROW_WIDTH or len(points) <= MOST_NAMES:
+            return pareto(points, teacher, min(width, PARETO_WIDTH))
+        return named + pareto(points, teacher, width, labels=False)
+
+    return figure(draw, PARETO, wide=FULL_WIDTH)
 
 
 def _sequence(problem: Problem, methods: Sequence[Method]) -> str:

@@ -42,9 +42,7 @@ def verdicts(material: Material) -> list[Verdict]:
     """Return the verdicts, the most telling first: runs by themselves only where success was not measured."""
     found = [_of_comparison(one) for one in material.comparisons]
     found += [_of_drift(one) for one in material.drifts]
-    inside = [comparison.path for comparison in material.comparisons]
-    alone = [run for run in material.runs if not any(run.path.is_relative_to(path) for path in inside)]
-    return found + [_of_run(run) for run in alone]
+    return found + [_of_run(run) for run in material.runs if material.is_alone(run)]
 
 
 def judged(comparison: Comparison) -> Method | None:
