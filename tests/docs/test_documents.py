@@ -4,7 +4,9 @@
 A command goes on from what those before it left, so the commands are one sequence: `-k` on one of them may miss that.
 """
 
+import dataclasses
 import importlib
+import re
 import shlex
 import shutil
 import sys
@@ -188,6 +190,16 @@ def test_both_languages_have_the_same_commands_messages_and_numbers(original: Pa
 @pytest.mark.parametrize("message", quotes(DOCS / "troubleshooting.md"))
 def test_messages_are_quoted_from_the_source(message: str) -> None:
     assert any(message in literal for literal in literals())
+
+
+def test_every_setting_that_is_named_exists() -> None:
+    from lerobot_craft.training._config import CraftConfig
+
+    known = {field.name for field in dataclasses.fields(CraftConfig)}
+    pages = [*english(), *(translation for _, translation in translations())]
+    named = {name for page in pages for name in re.findall(r"--craft\.(\w+)", page.read_text(encoding="utf-8"))}
+    assert len(named) > 10
+    assert named <= known
 
 
 def test_links_lead_somewhere() -> None:
