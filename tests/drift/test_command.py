@@ -158,6 +158,16 @@ def test_a_lora_checkpoint_is_compared_with_its_base(instructed: Instructed, tmp
     assert [layer["relative_l2"]["mean"] for layer in found["checkpoints"][0]["features"]] == [0.0, 0.0]
 
 
+def test_a_file_that_cannot_be_written_does_not_cost_the_numbers(instructed: Instructed, tmp_path: Path) -> None:
+    (tmp_path / "taken").touch()
+    words = [f"--teacher.path={instructed.teacher}", f"--policy.path={instructed.teacher}", "--num_frames=8"]
+    words += [f"--dataset.repo_id={instructed.data}", f"--output={tmp_path}/taken/drift.json"]
+    code, text = craft(["drift", *words])
+    assert code == 1
+    assert "Its actions are exactly the teacher's." in text
+    assert f"`--output={tmp_path}/taken/drift.json` could not be written" in text
+
+
 def refusal(*words: str) -> str:
     code, text = craft(["drift", *words])
     assert code == 2, text
@@ -204,5 +214,8 @@ def test_what_is_not_there(instructed: Instructed, tmp_path: Path) -> None:
     missing = f"--teacher.path={tmp_path}/none"
     assert f"`{missing}` could not be loaded" in refusal(missing, f"--policy.path={instructed.teacher}", data)
     assert "`--teacher.path` and `--dataset.repo_id` must be given" in refusal("--policy.path=x")
+    words = [teacher, f"--policy.path={instructed.teacher}", data]
+    assert "`--dataset.episodes` names 6, 9: " in refusal(*words, "--dataset.episodes=[0,6,9]")
+    assert "`--device=gpu` is unknown: expected cpu, cuda" in refusal(*words, "--device=gpu")
     text = refusal(teacher, "--policy.path=", data, "--num_frames=0", "--max_drift=nan")
     assert text.startswith("3 setting(s) cannot be used")

@@ -56,6 +56,11 @@ def open_dataset(settings: DatasetChoice, config: PreTrainedConfig) -> LeRobotDa
     repo_id = f"local/{Path(settings.repo_id).resolve().name}" if is_folder else settings.repo_id
     try:
         meta = LeRobotDatasetMetadata(repo_id, **where)
+        if strange := sorted(set(settings.episodes or ()) - set(range(meta.total_episodes))):
+            raise UsageError(
+                f"`--dataset.episodes` names {', '.join(map(str, strange))}: `{settings.repo_id}` has episodes 0 to "
+                f"{meta.total_episodes - 1}."
+            )
         dataset = LeRobotDataset(
             repo_id,
             episodes=None if settings.episodes is None else list(settings.episodes),

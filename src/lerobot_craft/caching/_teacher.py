@@ -11,6 +11,7 @@ from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError, O
 from lerobot.configs.policies import PreTrainedConfig
 from lerobot.policies.factory import get_policy_class, make_pre_post_processors
 from lerobot.policies.pretrained import PreTrainedPolicy
+from lerobot.utils.device_utils import is_torch_device_available
 from safetensors import SafetensorError
 from torch import Tensor
 
@@ -55,12 +56,13 @@ def load_teacher(path: str, device: str | None = None, flag: str = "--policy.pat
         flag: Where the path was given, for the message.
 
     Raises:
-        UsageError: If there is no checkpoint.
+        UsageError: If there is no checkpoint, or no such device.
     """
     import_support_for(path)
     try:
         config = PreTrainedConfig.from_pretrained(path)
         if device is not None:
+            _check_device(device)
             config.device = device
         policy = _load_policy(path, config)
         pre, post = make_pre_post_processors(
@@ -74,6 +76,15 @@ def load_teacher(path: str, device: str | None = None, flag: str = "--policy.pat
     check_loaded(policy, path)
     policy.eval()
     return Teacher(policy, pre, post)
+
+
+def _check_device(device: str) -> None:
+    try:
+        available = is_torch_device_available(device)
+    except ValueError as error:
+        raise UsageError(f"`--device={device}` is unknown: expected cpu, cuda, mps or xpu.") from error
+    if not available:
+        raise UsageError(f"`--device={device}` is not on this machine: use `--device=cpu`.")
 
 
 def _load_policy(path: str, config: PreTrainedConfig) -> PreTrainedPolicy:

@@ -34,12 +34,17 @@ def main(arguments: Sequence[str]) -> int:
     flags = {"teacher_path": "--teacher.path", "policy_paths": "--policy.path", "repo_id": "--dataset.repo_id"}
     if missing := [flag for name, flag in flags.items() if name not in given]:
         raise UsageError(f"`{'` and `'.join(missing)}` must be given: see `lerobot-craft drift --help`.")
+    from lerobot_craft.drift._record import write_record
     from lerobot_craft.drift._run import measure
     from lerobot_craft.drift._settings import DriftSettings
     from lerobot_craft.drift._table import as_text
 
-    measured = measure(DriftSettings(**vars(given)))
+    settings = DriftSettings(**vars(given))
+    measured = measure(settings)
+    # The table first: a file that cannot be written must not cost the measurement.
     sys.stdout.write(as_text(measured))
+    if settings.output is not None:
+        write_record(measured, settings.output)
     return int(measured.max_drift is not None and measured.keep is None)
 
 

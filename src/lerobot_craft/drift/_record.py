@@ -13,6 +13,7 @@ from lerobot_craft.drift._checkpoints import Checkpoint
 from lerobot_craft.drift._intervals import Interval
 from lerobot_craft.drift._measure import PolicyDrift
 from lerobot_craft.drift._verdict import is_over, verdict, which_to_keep
+from lerobot_craft.errors import RunError
 
 FORMAT = "lerobot-craft drift"
 SCHEMA = 1
@@ -51,13 +52,21 @@ class Measured:
 
 
 def write_record(measured: Measured, path: Path) -> None:
-    """Write a measurement; the file is whole or not there."""
+    """Write a measurement; the file is whole or not there.
+
+    Raises:
+        RunError: If it cannot be written.
+    """
+    text = json.dumps(as_record(measured), indent=2, allow_nan=False, ensure_ascii=False) + "\n"
     partial = path.with_name(f"{path.name}.partial")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial.write_text(
-        json.dumps(as_record(measured), indent=2, allow_nan=False, ensure_ascii=False) + "\n", encoding="utf-8"
-    )
-    partial.replace(path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial.write_text(text, encoding="utf-8")
+        partial.replace(path)
+    except OSError as error:
+        raise RunError(
+            f"`--output={path}` could not be written ({error.strerror}); the numbers stand above."
+        ) from error
 
 
 def as_record(measured: Measured) -> dict[str, Any]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One run of `lerobot-craft drift`: loads, compares one checkpoint after the other, writes what was found."""
+"""One run of `lerobot-craft drift`: loads, compares one checkpoint after the other; writes nothing."""
 
 import contextlib
 import io
@@ -17,14 +17,14 @@ from lerobot_craft.drift._checkpoints import (
 )
 from lerobot_craft.drift._frames import choose_frames
 from lerobot_craft.drift._measure import Comparison
-from lerobot_craft.drift._record import Measured, write_record
+from lerobot_craft.drift._record import Measured
 from lerobot_craft.drift._settings import DriftSettings
 
 TEACHER_FLAG = "--teacher.path"
 
 
 def measure(settings: DriftSettings) -> Measured:
-    """Compare the checkpoints with the teacher, and write the JSON file where one is asked for.
+    """Compare the checkpoints with the teacher.
 
     Raises:
         CraftError: If a checkpoint or the dataset is not there, or they do not fit.
@@ -38,7 +38,7 @@ def measure(settings: DriftSettings) -> Measured:
     with tqdm(total=len(frames) * (1 + len(checkpoints)), desc="drift", unit="frame", leave=False) as bar:
         comparison = Comparison(teacher, frames, settings.seed, bar.update)
         drifts = tuple(comparison.of(_load(checkpoint, teacher, device)) for checkpoint in checkpoints)
-    measured = Measured(
+    return Measured(
         teacher=settings.teacher_path,
         policy_type=teacher.policy.config.type,
         dataset=settings.repo_id,
@@ -49,9 +49,6 @@ def measure(settings: DriftSettings) -> Measured:
         checkpoints=tuple(checkpoints),
         drifts=drifts,
     )
-    if settings.output is not None:
-        write_record(measured, settings.output)
-    return measured
 
 
 def load_quietly(path: str, device: str | None, flag: str) -> Teacher:

@@ -8,7 +8,7 @@ from lerobot_craft.report._forest import with_interval
 from lerobot_craft.report._html import broken
 from lerobot_craft.report._model import Comparison, Estimate, Material
 from lerobot_craft.report._success import MEASURES
-from lerobot_craft.report._text import LANGUAGES, Text, rate
+from lerobot_craft.report._text import LANGUAGES, Text, rates
 from lerobot_craft.report._verdict import verdicts
 
 
@@ -49,9 +49,9 @@ def _success(comparison: Comparison, index: int) -> str:
 def _cell(measure: str, estimate: Estimate | None) -> str:
     if estimate is None:
         return "–"
-    if measure == "drift" or estimate.low is None or estimate.high is None:
+    if measure == "drift":
         return with_interval(estimate)
-    return f"{rate(estimate.mean)} ({rate(estimate.low)}–{rate(estimate.high)})"
+    return rates(estimate.mean, estimate.low, estimate.high)
 
 
 def _settings(material: Material, index: int) -> str:

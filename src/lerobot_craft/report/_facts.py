@@ -78,7 +78,8 @@ def _remark(widened: Sequence[int], *, added: bool) -> Text:
 def cost_section(material: Material, palette: Palette) -> Section:
     """Return the section on time, memory and bytes."""
     parts = [_comparison_cost(one.methods, palette) for one in material.comparisons]
-    measured = [run for run in material.runs if run.series("update_s")]
+    # A comparison measures the same over all of its students.
+    measured = [run for run in material.runs if run.student is None and run.series("update_s")]
     if measured:
         parts.append(_run_cost(measured, palette))
     return Section("cost", Text("Cost", "代价"), "".join(parts))
@@ -187,7 +188,7 @@ def commands(material: Material) -> list[tuple[Text, str]]:
     for comparison in material.comparisons:
         found += _of_comparison(comparison)
     for run in material.runs:
-        if run.record.get("command"):
+        if run.student is None and run.record.get("command"):
             found.append((run.title, str(run.record["command"])))
     for drift in material.drifts:
         paths = ",".join(one.path for one in drift.checkpoints)

@@ -8,10 +8,9 @@ from lerobot_craft.report._canvas import Canvas, text_width
 from lerobot_craft.report._model import Estimate
 from lerobot_craft.report._names import Look
 from lerobot_craft.report._scale import Scale, fit
-from lerobot_craft.report._text import Text, measured, number, same
+from lerobot_craft.report._text import Text, measured, number, rates, same
 
-# A title wider than this share of the sheet stands above its row.
-WIDEST_TITLE = 0.3
+FEWEST_PIXELS = 180
 
 
 class Dot(NamedTuple):
@@ -64,33 +63,31 @@ def forest(panels: Sequence[Panel], rows: Sequence[Row], width: int, name: Text)
         name: What it shows, for those who cannot see it.
     """
     longest = max((text_width(one, 13) for row in rows for one in row.title), default=0.0)
-    narrow = longest > WIDEST_TITLE * width
+    # Titles that would leave their numbers too little room stand above their rows.
+    above = (width - longest) / len(panels) < FEWEST_PIXELS
+    head = 18 if above else 0
     series = max((len(cell) for row in rows for cell in row.cells), default=1)
-    row_height = (18 if narrow else 0) + 18 + 9 * max(series, 1)
+    row_height = head + 18 + 9 * max(series, 1)
     top = 34
     canvas = Canvas(width, top + row_height * len(rows) + 28)
-    left = 8.0 if narrow else longest + 18
-    gap = 30 if narrow else 44
+    left, gap = (8.0, 30) if above else (longest + 18, 44)
     panel_width = (width - 10 - left - gap * (len(panels) - 1)) / len(panels)
+    for index, panel in enumerate(panels):
+        start = left + index * (panel_width + gap)
+        scale = _scale(panel, [dot for row in rows for dot in row.cells[index]], start, start + panel_width)
+        _frame(canvas, panel, scale, top)
+        for number_of_row, row in enumerate(rows):
+            base, cell = top + number_of_row * row_height + head, row.cells[index]
+            for place, dot in enumerate(cell):
+                _dot(canvas, dot, scale, base + (row_height - head) / 2 + 9 * (place - (len(cell) - 1) / 2))
+            if cell:
+                canvas.hover(start, base, panel_width, row_height - head, _words(row, panel, cell))
     for number_of_row, row in enumerate(rows):
         base = top + number_of_row * row_height
-        if narrow:
+        if above:
             canvas.text(2, base + 13, row.title, "row")
         else:
             canvas.text(left - 16, base + row_height / 2 + 4, row.title, "row", "end")
-    for index, panel in enumerate(panels):
-        start = left + index * (panel_width + gap)
-        dots = [dot for row in rows for dot in row.cells[index]]
-        scale = _scale(panel, dots, start, start + panel_width)
-        _frame(canvas, panel, scale, top)
-        for number_of_row, row in enumerate(rows):
-            base = top + number_of_row * row_height + (18 if narrow else 0)
-            middle = base + (row_height - (18 if narrow else 0)) / 2
-            cell = row.cells[index]
-            for place, dot in enumerate(cell):
-                _dot(canvas, dot, scale, middle + 9 * (place - (len(cell) - 1) / 2))
-            if cell:
-                canvas.hover(start, base, panel_width, row_height - (18 if narrow else 0), _words(row, panel, cell))
     return canvas.render("chart", name)
 
 
@@ -124,7 +121,9 @@ def _dot(canvas: Canvas, dot: Dot, scale: Scale, y: float) -> None:
 def _words(row: Row, panel: Panel, cell: Sequence[Dot]) -> Text:
     lines = [Text("{row}, {panel}", "{row}，{panel}").fill(row=row.title, panel=panel.title)]
     for dot in cell:
-        value = with_interval(dot.estimate)
+        found = dot.estimate
+        is_rate = panel.limits == (0.0, 1.0)
+        value = rates(found.mean, found.low, found.high) if is_rate else with_interval(found)
         lines.append(same(value) if dot.title == row.title else Text("{t}: {v}", "{t}：{v}").fill(t=dot.title, v=value))
     return Text("\n".join(line.en for line in lines), "\n".join(line.zh for line in lines))
 

@@ -115,9 +115,9 @@ def table(heads: Sequence[Text], rows: Sequence[Sequence[Cell]], caption: Text, 
         caption: What a newcomer should see in it.
         sortable: Whether a click on a head sorts it.
     """
-    numeric = [cell.kind == "number" for cell in rows[0]]
+    kinds = [cell.kind for cell in rows[0]]
     can_sort = sortable and len(rows) > 1
-    head = "".join(_head(words, is_number, can_sort) for words, is_number in zip(heads, numeric, strict=True))
+    head = "".join(_head(words, kind, can_sort) for words, kind in zip(heads, kinds, strict=True))
     body = "".join("<tr>" + "".join(map(_cell, row)) + "</tr>" for row in rows)
     css = ' class="sortable"' if can_sort else ""
     return (
@@ -126,15 +126,15 @@ def table(heads: Sequence[Text], rows: Sequence[Sequence[Cell]], caption: Text, 
     )
 
 
-def _head(words: Text, is_number: bool, can_sort: bool) -> str:
-    css = ' class="n"' if is_number else ""
+def _head(words: Text, kind: str, can_sort: bool) -> str:
+    css = {"number": ' class="n"', "words": ' class="w"'}.get(kind, "")
     inner = f'<button type="button">{words.html()}</button>' if can_sort and words.en else words.html()
     return f'<th scope="col"{css}>{inner}</th>'
 
 
 def _cell(cell: Cell) -> str:
     classes = (["n"] if cell.kind == "number" else []) + (["heat"] if cell.shade is not None else [])
-    classes += [] if cell.look is None else ["marked"]
+    classes += (["marked"] if cell.look is not None else []) + (["w"] if cell.kind == "words" else [])
     css = f' class="{" ".join(classes)}"' if classes else ""
     style = "" if cell.shade is None else f' style="--v:{min(max(cell.shade, 0.0), 1.0):.3f}"'
     sort = "" if cell.value is None else f' data-v="{cell.value:g}"'

@@ -33,11 +33,13 @@ class Stage:
         new_task: The task it had just learned.
         success: Success by task.
         drift: Drift by task.
+        checkpoint: Where the student is, if known.
     """
 
     new_task: str
     success: dict[str, float]
     drift: dict[str, float]
+    checkpoint: str | None = None
 
 
 @dataclass(frozen=True)
@@ -168,12 +170,13 @@ class TrainingRun:
         rows: One per line of the log, by step.
         record: What `run.json` says; empty where there is none.
         steps: How many steps were asked for, if known.
-        settings: Name to (value, default); default is None where it is not known.
+        settings: Those that differ from their defaults: name to (value, default).
         normalization: The table of the start.
         best: The card of `checkpoints/best`, if any.
         anchor_bytes: Size of its anchor cache, if it is still there.
         checkpoint_bytes: Size of its last checkpoint's weights, if there is one.
         damaged_lines: Lines of the log that could not be read.
+        student: Which of a comparison's students it trained, if it is one of them.
     """
 
     path: Path
@@ -188,6 +191,7 @@ class TrainingRun:
     anchor_bytes: int | None
     checkpoint_bytes: int | None
     damaged_lines: int
+    student: str | None = None
 
     def series(self, column: str) -> list[tuple[float, float]]:
         """Return a column of the log over the steps that measured it."""
@@ -200,8 +204,8 @@ class TrainingRun:
 
     @property
     def last_step(self) -> int:
-        """The last step in the log."""
-        return int(self.rows[-1]["step"])
+        """The last step in the log; 0 where it is empty."""
+        return int(self.rows[-1]["step"]) if self.rows else 0
 
     @property
     def retains(self) -> bool:
@@ -233,7 +237,6 @@ class CheckpointDrift:
     Attributes:
         path: The checkpoint.
         step: Its step, if known.
-        verdict: What the drift command said of it.
         over: Whether it is over the limit.
         action: Action drift over all, in standard deviations of the action.
         by_task: The same by task.
@@ -247,7 +250,6 @@ class CheckpointDrift:
 
     path: str
     step: int | None
-    verdict: str | None
     over: bool | None
     action: Estimate | None
     by_task: dict[str, Estimate]
@@ -316,3 +318,7 @@ class Material:
     comparisons: list[Comparison] = field(default_factory=list)
     runs: list[TrainingRun] = field(default_factory=list)
     drifts: list[Drift] = field(default_factory=list)
+
+    def is_alone(self, run: TrainingRun) -> bool:
+        """Return whether a run is part of no demo or comparison that is reported too."""
+        return not any(run.path.is_relative_to(comparison.path) for comparison in self.comparisons)

@@ -56,7 +56,7 @@ def _sections(material: Material) -> list[Section]:
     return [
         training_section(material.runs, palette),
         *success,
-        drift_section(material.drifts, material.comparisons, palette),
+        drift_section(material, palette),
         normalization_section(material.runs),
         cost_section(material, palette),
         settings_section(material, palette),

@@ -9,7 +9,7 @@ from lerobot_craft.report._canvas import Canvas, text_width
 from lerobot_craft.report._model import Estimate
 from lerobot_craft.report._names import Look
 from lerobot_craft.report._scale import Scale
-from lerobot_craft.report._text import Text, number, rate, same
+from lerobot_craft.report._text import Text, number, rates, same
 
 NAME = Text("success on old tasks against success on new tasks", "旧任务与新任务的成功率")
 LABEL_HEIGHT = 14
@@ -63,13 +63,14 @@ def front(points: Sequence[Point]) -> list[Point]:
     return sorted(best, key=lambda point: (point.old.mean, -point.new.mean))
 
 
-def pareto(points: Sequence[Point], teacher_old: float | None, width: int) -> str:
+def pareto(points: Sequence[Point], teacher_old: float | None, width: int, *, labels: bool = True) -> str:
     """Return the figure as SVG.
 
     Args:
         points: The methods.
         teacher_old: The teacher's success on the old tasks, if known: what cannot be kept better than whole.
         width: In pixels.
+        labels: Whether names stand beside their points.
     """
     height = min(width, 440) if width > 400 else round(1.05 * width)
     canvas = Canvas(width, height)
@@ -91,10 +92,11 @@ def pareto(points: Sequence[Point], teacher_old: float | None, width: int) -> st
         _cross(canvas, point, x, y)
     for point in points:
         canvas.marker(x(point.old.mean), y(point.new.mean), point.look, 6)
-    _labels(canvas, points, x, y)
+    if labels:
+        _labels(canvas, points, x, y)
     for point in points:
         words = Text("{t}\nold {o}\nnew {n}", "{t}\n旧任务 {o}\n新任务 {n}")
-        filled = words.fill(t=point.title, o=_interval(point.old), n=_interval(point.new))
+        filled = words.fill(t=point.title, o=_spelled(point.old), n=_spelled(point.new))
         canvas.hover(x(point.old.mean) - 11, y(point.new.mean) - 11, 22, 22, filled)
     return canvas.render("chart", NAME)
 
@@ -150,7 +152,7 @@ def _labels(canvas: Canvas, points: Sequence[Point], x: Scale, y: Scale) -> None
         middle = (best.top + best.bottom) / 2
         if abs(middle - py) > FAR:
             canvas.line(px, py, edge + (2 if on_left else -2), middle, "leader")
-        canvas.text(edge, best.bottom - 3, point.title, f"label t{point.look.colour}", "end" if on_left else "start")
+        canvas.text(edge, best.bottom - 3, point.title, "label", "end" if on_left else "start")
 
 
 def _bars(point: Point, x: Scale, y: Scale) -> list[Box]:
@@ -169,7 +171,5 @@ def _cost(box: Box, taken: Sequence[Box], inside: Box) -> float:
     return sum(box.overlap(other) for other in taken) + 2 * (area - box.overlap(inside))
 
 
-def _interval(estimate: Estimate) -> str:
-    if estimate.low is None or estimate.high is None:
-        return rate(estimate.mean)
-    return f"{rate(estimate.mean)} ({rate(estimate.low)}–{rate(estimate.high)})"
+def _spelled(estimate: Estimate) -> str:
+    return rates(estimate.mean, estimate.low, estimate.high)

@@ -14,10 +14,13 @@ from lerobot_craft.report._model import Comparison, Estimate, Method, Problem, S
 from lerobot_craft.report._names import title
 
 RESULTS = "results.json"
+# What the demo calls its methods, and what comparisons call them.
+DEMO_NAMES = {"plain": "lerobot", "plain_teacher_statistics": "plain"}
 FORMAT = "lerobot-craft comparison"
 MEASURES = (
     "old_success",
     "new_success",
+    "average_success",
     "forgetting",
     "fwt",
     "auc",
@@ -45,7 +48,7 @@ def read_comparison(path: Path) -> Comparison:
     return Comparison(
         path=path.parent,
         methods=methods,
-        teacher=Method("teacher", title("teacher"), measures=_measures(teacher)) if teacher.values else None,
+        teacher=_teacher(teacher) if teacher.values else None,
         problems=tuple(_problem(one) for one in fields.children("problems")),
         seeds=tuple(seeds) if isinstance(seeds, list) else (),
         episodes=fields.whole_or_none("episodes_per_task"),
@@ -70,6 +73,14 @@ def _method(name: str, fields: Fields) -> Method:
     )
 
 
+def _teacher(fields: Fields) -> Method:
+    runs = tuple(
+        StudentRun(one.text("problem"), int(one.number("seed")), (Stage("", one.numbers("success_by_task"), {}),))
+        for one in fields.children("runs")
+    )
+    return Method("teacher", title("teacher"), measures=_measures(fields), runs=runs)
+
+
 def _measures(fields: Fields) -> dict[str, Estimate]:
     found = {name: fields.estimate(name) for name in MEASURES}
     return {name: value for name, value in found.items() if value is not None}
@@ -92,7 +103,12 @@ def _strength(fields: Fields) -> Strength | None:
 
 def _student(fields: Fields) -> StudentRun:
     stages = tuple(
-        Stage(one.text("new_task"), one.numbers("success_by_task"), one.numbers("drift_by_task"))
+        Stage(
+            one.text("new_task"),
+            one.numbers("success_by_task"),
+            one.numbers("drift_by_task"),
+            one.text_or_none("checkpoint"),
+        )
         for one in fields.children("stages")
     )
     return StudentRun(fields.text("problem"), int(fields.number("seed")), stages)
@@ -158,7 +174,8 @@ def _demo_method(name: str, settings: DemoSettings, outcomes: list[TaskSuccess],
         measures["train_s"] = Estimate(stages.child(name).number("seconds"))
     success = {**results["old_by_task"], settings.new_task: results["new_success"]}
     student = StudentRun("demo", settings.seed, (Stage(settings.new_task, success, {}),))
-    return Method(name, title(name), measures=measures, runs=(student,))
+    known = DEMO_NAMES.get(name, name)
+    return Method(known, title(known), measures=measures, runs=(student,))
 
 
 def _with_time_ratio(methods: dict[str, Method], name: str) -> Method:

@@ -40,7 +40,6 @@ def _checkpoint(fields: Fields) -> CheckpointDrift:
     return CheckpointDrift(
         path=fields.text("path"),
         step=fields.whole_or_none("step"),
-        verdict=fields.text_or_none("verdict"),
         over=None if over is None else bool(over),
         action=action.estimate("all"),
         by_task=action.estimates("by_task"),

@@ -9,14 +9,20 @@ from lerobot_craft.errors import UsageError
 from lerobot_craft.report._fields import Fields, check_schema, read_json
 from lerobot_craft.report._model import NormalizationRow, TrainingRun
 from lerobot_craft.report._names import title
+from lerobot_craft.report._text import same
 
 LOG = "metrics.jsonl"
 RECORD = "run.json"
 LAST = Path("checkpoints/last")
 
 
-def read_run(folder: Path) -> TrainingRun:
+def read_run(folder: Path, method: str | None = None, student: str | None = None) -> TrainingRun:
     """Return the run in a folder.
+
+    Args:
+        folder: The folder.
+        method: Name of the method it was trained by, where that is known; its folder's name stands for it otherwise.
+        student: Which of a comparison's students it trained, if it is one of them.
 
     Raises:
         UsageError: If it logged nothing, or its files are damaged or from a newer version.
@@ -25,25 +31,26 @@ def read_run(folder: Path) -> TrainingRun:
     if record.values:
         check_schema(record)
     rows, damaged = _rows(folder / LOG)
-    if not rows:
+    # A run of a demo too short for its log still has its command, settings and statistics to show.
+    if not rows and method is None:
         raise UsageError(
             f"`{folder}` is a run that logged no step: it stopped before its first line, or was started with "
             "`--log_freq=0`. Train on, with a `--log_freq` below the number of steps."
         )
-    settings = _settings(record) if record.values else _saved_settings(folder)
     return TrainingRun(
         path=folder,
-        name=folder.name,
-        title=title(folder.name),
+        name=method or folder.resolve().name,
+        title=title(method) if method is not None else same(folder.resolve().name),
         rows=rows,
         record=record.values,
         steps=record.whole_or_none("steps") or _saved_steps(folder),
-        settings=settings,
+        settings=_settings(record),
         normalization=tuple(_normalization(one) for one in record.children("normalization")),
         best=_best(folder),
         anchor_bytes=_folder_bytes(record.text_or_none("anchor_cache_dir")),
         checkpoint_bytes=_weights_bytes(folder / LAST / "pretrained_model"),
         damaged_lines=damaged,
+        student=student,
     )
 
 
@@ -68,15 +75,6 @@ def _settings(record: Fields) -> dict[str, tuple[Any, Any]]:
     return {
         name: (one.values.get("value"), one.values.get("default")) for name, one in record.child("settings").named()
     }
-
-
-def _saved_settings(folder: Path) -> dict[str, tuple[Any, Any]]:
-    """Return what a checkpoint knows of a run without a record: all of our settings, defaults unknown."""
-    path = folder / LAST / "pretrained_model" / "craft_config.json"
-    if not path.is_file():
-        return {}
-    saved = read_json(path).child("craft").values
-    return {f"craft.{name}": (value, None) for name, value in saved.items() if value is not None}
 
 
 def _saved_steps(folder: Path) -> int | None:

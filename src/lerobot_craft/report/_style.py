@@ -27,7 +27,8 @@ _SERIF = (
 
 _RULES = """
 * { box-sizing: border-box; }
-html { background: var(--paper); -webkit-text-size-adjust: 100%; scroll-behavior: smooth; }
+html { background: var(--paper); -webkit-text-size-adjust: 100%; }
+@media (prefers-reduced-motion: no-preference) { html { scroll-behavior: smooth; } }
 body { margin: 0; color: var(--ink); font: 16px/1.6 SANS; font-variant-numeric: tabular-nums; }
 main, header { max-width: 928px; margin: 0 auto; padding: 0 24px; }
 header { display: flex; gap: 16px; align-items: baseline; padding-top: 28px; color: var(--soft); font-size: 14px; }
@@ -73,6 +74,7 @@ svg .tick { font-size: 11.5px; }
 svg .name { font-weight: 600; fill: var(--ink); }
 svg .row { font-size: 13px; fill: var(--ink); }
 svg .leader { stroke: var(--soft); stroke-opacity: .5; }
+svg .label { fill: var(--ink); }
 svg .label, svg .row { paint-order: stroke; stroke: var(--paper); stroke-width: 3px; stroke-linejoin: round; }
 .grid { stroke: var(--grid); } .axis { stroke: var(--soft); stroke-opacity: .6; }
 .reference { stroke: var(--soft); stroke-dasharray: 2 4; stroke-width: 1.5; stroke-linecap: round; }
@@ -89,6 +91,8 @@ th, td { text-align: left; padding: 7px 18px 7px 0; border-bottom: 1px solid var
   vertical-align: top; }
 td.n, th.n { text-align: right; padding: 7px 10px; white-space: nowrap; }
 tbody th { min-width: 10.5em; max-width: 26em; overflow-wrap: anywhere; }
+td.w { min-width: 7em; max-width: 18em; overflow-wrap: break-word; } td.w, th.w { padding-left: 14px; }
+th code { white-space: nowrap; }
 tbody th.marked { padding-left: 24px; text-indent: -24px; }
 td small { display: block; font-size: 12px; line-height: 1.3; color: var(--soft); }
 thead th { color: var(--soft); font-size: 13px; line-height: 1.35; vertical-align: bottom; border-bottom-color:
@@ -98,7 +102,9 @@ th button { position: relative; font: inherit; color: inherit; background: none;
 th button:hover { color: var(--ink); }
 th button::after { position: absolute; left: 100%; bottom: 0; }
 th[aria-sort="ascending"] button::after { content: "↑"; } th[aria-sort="descending"] button::after { content: "↓"; }
+summary { cursor: pointer; color: var(--soft); font-size: 14px; } summary:hover { color: var(--ink); }
 .heat { background: color-mix(in srgb, var(--heat) calc(var(--v) * 42%), transparent); }
+.pair table { min-width: 0; } .pair tbody th { min-width: 7em; } .pair td.n, .pair th.n { padding: 6px 8px; }
 code, pre { font: 13px/1.6 ui-monospace, SFMono-Regular, Menlo, Consolas, "Noto Sans Mono", monospace; }
 p code, figcaption code, td code, th code, li code { font-size: .9em; overflow-wrap: anywhere; }
 pre { background: var(--raised); border: 1px solid var(--hair); border-radius: 8px; padding: 14px 18px; overflow-x:
@@ -117,12 +123,15 @@ COLOURS
   .verdict { font-size: 21.5px; margin-top: 30px; } .verdict + .verdict { font-size: 18px; }
   .pair { grid-template-columns: 1fr; } .tiles { gap: 16px 32px; } .tile b { font-size: 25px; }
   .wide { display: none; } .narrow { display: block; } .narrow .chart { width: 100%; max-width: 480px; }
+  .pair td.n, .pair th.n { padding: 6px 5px; } .pair tbody th { min-width: 6em; padding-right: 8px; }
   section { margin-top: 52px; } pre { padding: 12px; }
 }
 @media print {
-  :root { LIGHT } body { font-size: 10.5pt; } header button, nav, #tip { display: none; }
+  :root, :root[data-theme] { LIGHT --paper: #fff; } body { font-size: 10.5pt; }
+  header button, nav, #tip { display: none; }
   main, header { max-width: none; padding: 0; }
-  .wide { display: block; } .narrow { display: none; } .scroll { overflow: visible; }
+  .wide { display: block; } .narrow { display: none; } .pair { grid-template-columns: 1fr 1fr; }
+  .scroll { overflow: visible; }
   section { margin-top: 26pt; } figure, tr, pre { break-inside: avoid; } h2, h3 { break-after: avoid; }
   pre { white-space: pre-wrap; } * { -webkit-print-color-adjust: exact; print-color-adjust: exact; }
 }
@@ -132,9 +141,7 @@ COLOURS
 def style() -> str:
     """Return the page's style sheet."""
     colours = "\n".join(
-        f".c{index} {{ stroke: var(--c{index}); }} .m{index} {{ fill: var(--c{index}); }} "
-        f"svg .t{index} {{ fill: var(--c{index}); }}"
-        for index in range(8)
+        f".c{index} {{ stroke: var(--c{index}); }} .m{index} {{ fill: var(--c{index}); }}" for index in range(8)
     )
     rules = _RULES.replace("COLOURS", colours).replace("LIGHT", _LIGHT).replace("SANS", _SANS).replace("SERIF", _SERIF)
     themes = (

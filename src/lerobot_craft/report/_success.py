@@ -4,13 +4,27 @@
 from collections.abc import Sequence
 
 from lerobot_craft.report._forest import Dot, Panel, Row, forest
-from lerobot_craft.report._html import FULL_WIDTH, Cell, Section, estimate, figure, heading, label, table, value
+from lerobot_craft.report._html import (
+    FULL_WIDTH,
+    NARROW_WIDTH,
+    Cell,
+    Section,
+    estimate,
+    figure,
+    heading,
+    label,
+    legend,
+    table,
+    value,
+)
 from lerobot_craft.report._model import Comparison, Estimate, Method, Problem
 from lerobot_craft.report._names import Palette
 from lerobot_craft.report._pareto import Point, pareto
-from lerobot_craft.report._text import Text, rate, same
+from lerobot_craft.report._text import Text, rate, same, span
 
 PARETO_WIDTH = 620
+# More names than these cover each other on a narrow page.
+MOST_NAMES = 5
 
 SUCCESS = Text(
     "Success by method: share of evaluation episodes that reached their goal. Bars are 95 % intervals; the dotted "
@@ -50,8 +64,8 @@ PARETO = Text(
 )
 SEQUENCE = Text(
     "Learning one task after the other. Each row is a moment, right after the task it names was learned; each column "
-    "is a task. Read a column downwards: a colour that fades is forgetting.",
-    "依次学习多个任务。每一行是刚学完该任务的时刻，每一列是一个任务。沿列往下看：颜色变淡即为遗忘。",
+    "is a task, under its number. Read a column downwards: a colour that fades is forgetting.",
+    "依次学习多个任务。每一行是刚学完该任务的时刻，每一列是一个任务（以编号为表头）。沿列往下看：颜色变淡即为遗忘。",
 )
 TRIED = Text(
     "Each method's own strength was chosen by a sweep of equal size, on tasks that the tables above do not use. The "
@@ -62,6 +76,7 @@ TRIED = Text(
 MEASURES: dict[str, Text] = {
     "old_success": Text("old tasks", "旧任务"),
     "new_success": Text("new tasks", "新任务"),
+    "average_success": Text("all, at the end", "全部任务，最终"),
     "forgetting": Text("forgetting (NBT)", "遗忘（NBT）"),
     "fwt": same("FWT"),
     "auc": same("AUC"),
@@ -121,8 +136,8 @@ def _cell(measure: str, found: Estimate | None) -> Cell:
     if found is None or measure == "drift":
         return estimate(found)
     known = found.low is not None and found.high is not None
-    interval = f"{rate(found.low)}–{rate(found.high)}" if known else ""
-    is_success = measure in ("old_success", "new_success")
+    interval = span(rate(found.low), rate(found.high)) if known else ""
+    is_success = measure.endswith("_success")
     return value(rate(found.mean), found.mean, found.mean if is_success else None, interval)
 
 
@@ -164,7 +179,14 @@ def _pareto(comparison: Comparison, palette: Palette) -> str:
     if len(points) < 2:
         return ""
     teacher = None if comparison.teacher is None else comparison.teacher.mean("old_success")
-    return figure(lambda width: pareto(points, teacher, min(width, PARETO_WIDTH)), PARETO, wide=FULL_WIDTH)
+    named = legend([(point.title, point.look, False) for point in points])
+
+    def draw(width: int) -> str:
+        if width > NARROW_WIDTH or len(points) <= MOST_NAMES:
+            return pareto(points, teacher, min(width, PARETO_WIDTH))
+        return named + pareto(points, teacher, width, labels=False)
+
+    return figure(draw, PARETO, wide=FULL_WIDTH)
 
 
 def _sequence(problem: Problem, methods: Sequence[Method]) -> str:
@@ -177,10 +199,14 @@ def _sequence(problem: Problem, methods: Sequence[Method]) -> str:
         for index, task in enumerate(problem.new_tasks):
             ends = [run.stages[index].success for run in runs if len(run.stages) > index]
             old = [end[name] for end in ends for name in problem.old_tasks if name in end]
-            each = [_mean_cell([end[name] for end in ends if name in end]) for name in problem.new_tasks]
+            seen = problem.new_tasks[: index + 1]
+            each = [
+                _mean_cell([end[name] for end in ends if name in seen and name in end]) for name in problem.new_tasks
+            ]
             if ends:
                 rows.append([label(Text("{n}. {t}", "{n}. {t}").fill(n=index + 1, t=task)), _mean_cell(old), *each])
-        heads = [Text("after learning", "学完之后"), Text("old tasks", "旧任务"), *map(same, problem.new_tasks)]
+        numbers = [same(str(index + 1)) for index in range(len(problem.new_tasks))]
+        heads = [Text("after learning", "学完之后"), Text("old tasks", "旧任务"), *numbers]
         tables.append(heading(method.title) + table(heads, rows, Text("", ""), sortable=False))
     if not tables:
         return ""

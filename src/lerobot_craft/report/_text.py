@@ -75,7 +75,7 @@ def rate(value: float | None) -> str:
     >>> rate(0.953), rate(None)
     ('0.95', '–')
     """
-    return "–" if value is None else f"{value:.2f}"
+    return "–" if value is None else f"{value:.2f}".replace("-", "−")
 
 
 def measured(mean: float, low: float | None, high: float | None) -> tuple[str, str]:
@@ -88,7 +88,25 @@ def measured(mean: float, low: float | None, high: float | None) -> tuple[str, s
     decimals = 2 if leading == 0 else min(max(1 - math.floor(math.log10(leading)), 2), 6)
     decimals = 0 if leading >= 100 else decimals
     spelled = [f"{value:.{decimals}f}".replace("-", "−") for value in (mean, low, high) if value is not None]
-    return spelled[0], "–".join(spelled[1:]) if len(spelled) == 3 else ""
+    return spelled[0], span(*spelled[1:]) if len(spelled) == 3 else ""
+
+
+def rates(mean: float, low: float | None, high: float | None) -> str:
+    """Return a share with its interval.
+
+    >>> rates(0.953, 0.9, 1.0), rates(0.5, None, None)
+    ('0.95 (0.90–1.00)', '0.50')
+    """
+    return rate(mean) if low is None or high is None else f"{rate(mean)} ({span(rate(low), rate(high))})"
+
+
+def span(low: str, high: str) -> str:
+    """Return a range; a dash would be taken for a minus where an end is below 0.
+
+    >>> span("0.90", "1.00"), span("−0.10", "0.20")
+    ('0.90–1.00', '−0.10 … 0.20')
+    """
+    return f"{low} … {high}" if "−" in low + high else f"{low}–{high}"
 
 
 def number(value: float | None, digits: int = 3) -> str:

@@ -3,7 +3,7 @@
 
 from collections.abc import Sequence
 
-from lerobot_craft.report._html import HALF_WIDTH, Section, figure, legend
+from lerobot_craft.report._html import HALF_WIDTH, Section, figure, legend, note
 from lerobot_craft.report._line_chart import Line, line_chart
 from lerobot_craft.report._model import TrainingRun
 from lerobot_craft.report._names import Look, Palette
@@ -38,6 +38,11 @@ CONFLICT = Text(
     "**冲突率**：最近 {n} 个已记录的步中，两个梯度发生冲突的比例。",
 )
 
+STUDENTS = Text(
+    "Of each method's students the first is shown, on its first new task: {s}.",
+    "每种方法只显示其第一个学生在第一个新任务上的训练：{s}。",
+)
+
 
 def training_section(runs: Sequence[TrainingRun], palette: Palette) -> Section:
     """Return the section of the training curves; empty without runs."""
@@ -52,7 +57,9 @@ def training_section(runs: Sequence[TrainingRun], palette: Palette) -> Section:
     body = "".join(parts)
     if not body:
         return Section("training", TITLE, "")
-    return Section("training", TITLE, f"{_legend(runs, palette)}<div class='pair'>{body}</div>")
+    students = list(dict.fromkeys(run.student for run in runs if run.student is not None))
+    said = note(STUDENTS.fill(s="; ".join(students))) if students else ""
+    return Section("training", TITLE, f"{said}{_legend(runs, palette)}<div class='pair'>{body}</div>")
 
 
 TITLE = Text("Training", "训练过程")

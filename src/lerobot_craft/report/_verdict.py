@@ -4,7 +4,7 @@
 from typing import NamedTuple
 
 from lerobot_craft.report._model import CheckpointDrift, Comparison, Drift, Estimate, Material, Method, TrainingRun
-from lerobot_craft.report._text import Text, measured, number, rate, same
+from lerobot_craft.report._text import Text, measured, number, rate, rates
 
 # Below this, a difference in success is noise in our own measurements.
 NOISE = 0.02
@@ -42,27 +42,24 @@ def verdicts(material: Material) -> list[Verdict]:
     """Return the verdicts, the most telling first: runs by themselves only where success was not measured."""
     found = [_of_comparison(one) for one in material.comparisons]
     found += [_of_drift(one) for one in material.drifts]
-    inside = [comparison.path for comparison in material.comparisons]
-    alone = [run for run in material.runs if not any(run.path.is_relative_to(path) for path in inside)]
-    return found + [_of_run(run) for run in alone]
+    return found + [_of_run(run) for run in material.runs if material.is_alone(run)]
 
 
-def judged(comparison: Comparison) -> Method:
-    """Return the method a comparison's verdict is about: CRaFT, or the best where it was not compared."""
+def judged(comparison: Comparison) -> Method | None:
+    """Return the method a comparison's verdict is about: CRaFT, or the best where it was not measured, if any was."""
     methods = {method.name: method for method in comparison.methods if method.get("old_success") is not None}
-    if "craft" in methods or not methods:
-        return methods.get("craft", comparison.methods[0] if comparison.methods else comparison.teacher or _nobody())
-    return max(methods.values(), key=lambda m: (m.mean("old_success") or 0.0) + (m.mean("new_success") or 0.0))
-
-
-def _nobody() -> Method:
-    return Method("none", same("–"))
+    best = max(
+        methods.values(),
+        key=lambda one: (one.mean("old_success") or 0.0) + (one.mean("new_success") or 0.0),
+        default=None,
+    )
+    return methods.get("craft", best)
 
 
 def baseline(comparison: Comparison) -> Method | None:
-    """Return plain fine-tuning, if it was compared."""
-    methods = {method.name: method for method in comparison.methods}
-    return methods.get("plain", methods.get("plain_teacher_statistics"))
+    """Return plain fine-tuning, as LeRobot does it where that was compared."""
+    methods = {method.name: method for method in comparison.methods if method.get("old_success") is not None}
+    return methods.get("lerobot", methods.get("plain"))
 
 
 def kept(method: Method, teacher: Method | None) -> str | None:
@@ -76,6 +73,10 @@ def kept(method: Method, teacher: Method | None) -> str | None:
     return "part" if old.mean >= 0.5 * before.mean else "lost"
 
 
+PLAIN = {
+    "lerobot": Text("fine-tuning as LeRobot does it", "按 LeRobot 的方式微调"),
+    "plain": Text("plain fine-tuning", "普通微调"),
+}
 OPENINGS = {
     "kept": Text("The old tasks are kept", "旧任务得到保持"),
     "part": Text("Part of the old tasks is lost", "旧任务丢失了一部分"),
@@ -85,13 +86,13 @@ OPENINGS = {
 
 def _of_comparison(comparison: Comparison) -> Verdict:
     method, teacher, plain = judged(comparison), comparison.teacher, baseline(comparison)
-    state = kept(method, teacher)
-    if method.get("old_success") is None and teacher is not None:
+    if method is None:
         words = Text(
-            "Nothing is fine-tuned yet: the teacher succeeds in **{old}** of old-task episodes.",
-            "尚未微调：教师在旧任务上的成功率为 **{old}**。",
+            "No fine-tuning is measured yet: the teacher succeeds in **{old}** of old-task episodes.",
+            "尚未测量任何微调：教师在旧任务上的成功率为 **{old}**。",
         )
-        return Verdict(words.fill(old=_success(teacher.get("old_success"))))
+        return Verdict(words.fill(old=_success(None if teacher is None else teacher.get("old_success"))))
+    state = kept(method, teacher)
     parts = Text(
         "**{m}** succeeds in **{old}** of old-task episodes and **{new}** of new ones",
         "**{m}** 的旧任务成功率为 **{old}**，新任务为 **{new}**",
@@ -101,10 +102,11 @@ def _of_comparison(comparison: Comparison) -> Verdict:
         parts = _joined(parts, words.fill(old=rate(teacher.mean("old_success"))))
     if plain is not None and plain is not method:
         words = Text(
-            ", and plain fine-tuning keeps {old} with {new} on the new ones",
-            "，普通微调后旧任务为 {old}、新任务为 {new}",
+            ", and {p} keeps {old} with {new} on the new ones",
+            "，{p}后旧任务为 {old}、新任务为 {new}",
         )
-        parts = _joined(parts, words.fill(old=rate(plain.mean("old_success")), new=rate(plain.mean("new_success"))))
+        numbers = {"old": rate(plain.mean("old_success")), "new": rate(plain.mean("new_success"))}
+        parts = _joined(parts, words.fill(p=PLAIN[plain.name], **numbers))
     opening = Text("", "") if state is None else _joined(OPENINGS[state], Text(": ", "："))
     sentence = _joined(_joined(opening, parts), Text(".", "。"))
     return Verdict(sentence, _asides(comparison, method, plain), _tiles(method, teacher, plain, state))
@@ -113,12 +115,12 @@ def _of_comparison(comparison: Comparison) -> Verdict:
 def _asides(comparison: Comparison, method: Method, plain: Method | None) -> tuple[Text, ...]:
     asides = []
     own, other = method.get("new_success"), None if plain is None else plain.get("new_success")
-    if own is not None and other is not None and plain is not method and _below(own, other):
+    if plain is not None and plain is not method and own is not None and other is not None and _below(own, other):
         words = Text(
-            "It costs plasticity here: {m} reaches {own} on the new tasks, plain fine-tuning {other}.",
-            "这里付出了可塑性的代价：{m} 在新任务上为 {own}，普通微调为 {other}。",
+            "It costs plasticity here: {m} reaches {own} on the new tasks, {p} {other}.",
+            "这里付出了可塑性的代价：{m} 在新任务上为 {own}，{p}为 {other}。",
         )
-        asides.append(words.fill(m=method.title, own=rate(own.mean), other=rate(other.mean)))
+        asides.append(words.fill(m=method.title, own=rate(own.mean), p=PLAIN[plain.name], other=rate(other.mean)))
     best = [one for one in comparison.methods if one.get("old_success") is not None]
     first = max(best, key=lambda one: one.mean("old_success") or 0.0)
     if first is not method and (first.mean("old_success") or 0) > (method.mean("old_success") or 0):
@@ -164,7 +166,7 @@ def _tiles(method: Method, teacher: Method | None, plain: Method | None, state: 
         tiles.append(Tile(rate(teacher.mean("old_success")), Text("old tasks, teacher", "旧任务，教师")))
     tiles.append(Tile(rate(method.mean("new_success")), Text("new tasks, {m}", "新任务，{m}").fill(m=method.title)))
     if plain is not None and plain is not method:
-        words = Text("old tasks, plain fine-tuning", "旧任务，普通微调")
+        words = Text("old tasks, {p}", "旧任务，{p}").fill(p=PLAIN[plain.name])
         lost = kept(plain, teacher) == "lost"
         tiles.append(Tile(rate(plain.mean("old_success")), words, "bad" if lost else ""))
     ratio = method.mean("time_ratio")
@@ -279,9 +281,7 @@ def _mean(estimate: Estimate | None) -> float:
 
 
 def _success(estimate: Estimate | None) -> str:
-    if estimate is None or estimate.low is None or estimate.high is None:
-        return rate(None if estimate is None else estimate.mean)
-    return f"{rate(estimate.mean)} ({rate(estimate.low)}–{rate(estimate.high)})"
+    return "–" if estimate is None else rates(estimate.mean, estimate.low, estimate.high)
 
 
 def _interval(estimate: Estimate | None) -> str:
