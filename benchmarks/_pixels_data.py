@@ -20,12 +20,12 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
-from _pixels_camera import IMAGE_SIZE, STATE_SIZE, Eye, body_state, make_simulator
-from _pixels_tasks import phrases
 from lerobot.datasets.compute_stats import aggregate_stats
 from lerobot.datasets.io_utils import write_info, write_stats, write_tasks
 from lerobot.datasets.lerobot_dataset import LeRobotDataset, LeRobotDatasetMetadata
 
+from _pixels_camera import IMAGE_SIZE, STATE_SIZE, Eye, body_state, make_simulator
+from _pixels_tasks import phrases
 from lerobot_craft.evaluation import Expert, Simulator
 from lerobot_craft.evaluation._columns import BATCHED, _Columns
 from lerobot_craft.evaluation._demonstrations import FIRST_SEED, NOISE
@@ -170,16 +170,19 @@ def _write_table(table: pa.Table, path: Path) -> None:
 
 
 @contextmanager
-def frames_in_memory() -> Iterator[None]:
+def frames_in_memory(*, as_bytes: bool = False) -> Iterator[None]:
     """Let LeRobotDatasets give whole batches from memory: columns as `columns_in_memory` does, images from the array.
 
     The batches are those LeRobot gives, frame by frame: a test compares them.
+
+    Args:
+        as_bytes: Give images as 8-bit numbers, which the training loop divides by 255 on the GPU.
     """
     opened: dict[int, tuple[LeRobotDataset, Callable[[Sequence[int]], list[dict[str, Any]]]]] = {}
 
     def batch(dataset: LeRobotDataset, indices: Sequence[int]) -> list[dict[str, Any]]:
         if id(dataset) not in opened:
-            opened[id(dataset)] = (dataset, _reader(dataset))
+            opened[id(dataset)] = (dataset, _reader(dataset, as_bytes=as_bytes))
         return opened[id(dataset)][1](indices)
 
     setattr(LeRobotDataset, BATCHED, batch)
@@ -189,7 +192,7 @@ def frames_in_memory() -> Iterator[None]:
         delattr(LeRobotDataset, BATCHED)
 
 
-def _reader(dataset: LeRobotDataset) -> Callable[[Sequence[int]], list[dict[str, Any]]]:
+def _reader(dataset: LeRobotDataset, *, as_bytes: bool) -> Callable[[Sequence[int]], list[dict[str, Any]]]:
     all_windows = dict(dataset.reader.delta_indices or {})
     # LeRobot gives a window of length 1 an axis of its own, for images as for states.
     windows = all_windows.pop(IMAGE, None)
@@ -204,7 +207,9 @@ def _reader(dataset: LeRobotDataset) -> Callable[[Sequence[int]], list[dict[str,
     pixels = np.load(frames_file(Path(dataset.root)), mmap_mode="r")
 
     def read(indices: Sequence[int]) -> list[dict[str, Any]]:
-        images = torch.from_numpy(pixels[list(indices)]).permute(0, 3, 1, 2).float() / 255
+        images = torch.from_numpy(pixels[list(indices)]).permute(0, 3, 1, 2).contiguous()
+        if not as_bytes:
+            images = images.float() / 255
         if windows is not None:
             images = images[:, None]
         frames = columns.batch(indices)

@@ -40,15 +40,13 @@ METHODS: dict[str, Method] = {
     "hidden": Method("hidden, all layers and tokens, λ = 10", _HIDDEN, OLD_CACHE),
     "plain_lerobot": Method("plain, as LeRobot does it", ("--craft.enabled=false",)),
     "replay": Method("replay, λ = 1", ("--craft.preset=er",), OLD_CACHE),
-    "hidden_frozen": Method(
-        "hidden + `freeze_behind_tap`", (*_HIDDEN, "--craft.freeze_behind_tap=true"), OLD_CACHE
-    ),
+    "hidden_frozen": Method("hidden + `freeze_behind_tap`", (*_HIDDEN, "--craft.freeze_behind_tap=true"), OLD_CACHE),
     "craft": Method("CRaFT: action under a budget", ("--craft.preset=craft",), OLD_CACHE),
     "prompts": Method("action, new images under old instructions", ("--craft.preset=lwf",), PROMPT_CACHE),
     "lora": Method("LoRA, rank 32", ("--craft.preset=plain", "--peft.method_type=LORA", "--peft.r=32")),
     "hidden_action": Method(
-        "hidden + action",
-        ("--craft.retention_mode=hidden+action", "--craft.initial_lambda=10", *_FIXED),
+        "hidden + action, λ = 1",
+        ("--craft.retention_mode=hidden+action", "--craft.hidden_relative=true", "--craft.initial_lambda=1", *_FIXED),
         OLD_CACHE,
     ),
 }
@@ -88,14 +86,14 @@ class Plan:
     root: Path
     size: Size = field(default_factory=Size)
     device: str = "cuda"
-    teacher_steps: int = 1800
+    teacher_steps: int = 1500
     steps: int = 500
     teacher_batch: int = 128
     batch: int = 64
     anchor_batch: int = 32
     anchors: int = 600
     learning_rate: float = 5e-4
-    tuning_rate: float = 3e-4
+    tuning_rate: float = 5e-4
 
     def data(self, name: str) -> Path:
         """Return the folder of a dataset, `old` or `new`."""
@@ -183,6 +181,7 @@ def _run_words(plan: Plan, seed: int, name: str, data: str, steps: int, batch: i
         "log_freq": max(1, steps // 10),
         "env_eval_freq": 0,
         "num_workers": 0,
+        "dataset.video_backend": "pyav",
         "wandb.enable": "false",
     }
     return [f"--{flag}={value}" for flag, value in flags.items()]

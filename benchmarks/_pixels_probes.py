@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from lerobot.datasets.lerobot_dataset import LeRobotDataset
+
 from _pixels_data import ACTION, STATE, frames_file
 from _pixels_policy import EXECUTED
 from _pixels_rollout import Actor
 from _pixels_tasks import HELD_OUT, phrases
-from lerobot.datasets.lerobot_dataset import LeRobotDataset
 
 NOISE_SEED = 7
 

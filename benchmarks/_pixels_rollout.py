@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import torch
+
 from _pixels_camera import Eye, body_state, make_simulator
 from _pixels_data import IMAGE, STATE
 from _pixels_policy import EXECUTED
@@ -86,7 +87,7 @@ class Arena:
 def _simulate(pipe: Connection, episodes: Sequence[Episode], parent: int) -> None:
     try:
         _serve(pipe, episodes, parent)
-    except Exception:  # noqa: BLE001 (handed to the process that asks)
+    except Exception:
         pipe.send(traceback.format_exc())
 
 
@@ -162,9 +163,7 @@ class Actor:
             "task": list(texts),
         }
         with torch.inference_mode():
-            actions = self._made.postprocess(
-                teacher_actions(self._made.policy, self._made.preprocess(batch), seed)
-            )
+            actions = self._made.postprocess(teacher_actions(self._made.policy, self._made.preprocess(batch), seed))
         return actions.float().cpu().numpy()
 
 

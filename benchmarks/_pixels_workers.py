@@ -92,7 +92,7 @@ def _serve(pipe: Connection, do: Callable[[Job], dict[str, Any]]) -> None:
         began = time.monotonic()
         try:
             found = do(job)
-        except Exception:  # noqa: BLE001 (one method that fails must not end the others)
+        except Exception:
             found = {"failed": traceback.format_exc()[-2000:]}
         pipe.send({**found, "seconds": round(time.monotonic() - began, 1)})
 
@@ -110,12 +110,11 @@ def train_worker(pipe: Connection, plan: Plan) -> None:
 
     torch.set_num_threads(1)
     from _pixels_data import frames_in_memory
-
     from lerobot_craft.cli import cache as cache_command
     from lerobot_craft.cli import train as train_command
 
     def run(main: Callable[[list[str]], int], words: list[str], log: Path) -> None:
-        with _logged(log), frames_in_memory():
+        with _logged(log), frames_in_memory(as_bytes=main is train_command.main):
             print("$ lerobot-craft", *words)
             code = main(words)
         if code != 0:
@@ -134,8 +133,12 @@ def train_worker(pipe: Connection, plan: Plan) -> None:
 
             for alpha in ALPHAS:
                 name = f"merge_{alpha:.1f}"
-                merge(plan.teacher(job.seed), plan.checkpoint(job.seed, MERGED_METHOD), alpha,
-                      plan.checkpoint(job.seed, name))
+                merge(
+                    plan.teacher(job.seed),
+                    plan.checkpoint(job.seed, MERGED_METHOD),
+                    alpha,
+                    plan.checkpoint(job.seed, name),
+                )
             return {}
         if job.kind == "cost":
             return {"update_s": _cost(plan, job, lambda words: run(train_command.main, words, log))}

@@ -13,7 +13,6 @@ import shutil
 import sys
 import tarfile
 import time
-from collections.abc import Iterator
 from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
@@ -283,10 +282,10 @@ def _run_all(board: Board, plan: Plan, given: argparse.Namespace, progress: Prog
     progress.line("all methods trained and evaluated" if not board.late else "the deadline has passed")
     if given.teachers is None:
         carry_teachers(plan, given)
-    first = given.seeds[0]
-    board.run({Job("cost", first, name): () for name in given.methods}, [], alone=True)
-    rows = ["teacher", *given.methods]
-    board.run({}, [Job("paraphrases", seed, name) for name in rows for seed in given.seeds])
+    trained = [name for name in given.methods if plan.checkpoint(given.seeds[0], name).is_dir()]
+    board.run({Job("cost", given.seeds[0], name): () for name in trained}, [], alone=True)
+    rows = [(seed, name) for name in ("teacher", *given.methods) for seed in given.seeds]
+    board.run({}, [Job("paraphrases", seed, name) for seed, name in rows if plan.checkpoint(seed, name).is_dir()])
 
 
 def _keep_logs(plan: Plan, output: Path) -> None:
@@ -312,7 +311,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--output", type=Path, default=Path("outputs/pixels_results"), help="folder for the results")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the results to FILE")
     parser.add_argument("--markdown", type=Path, metavar="RESULTS", help="print the tables from a results.json, no run")
-    parser.add_argument("--svg", type=Path, metavar="FILE", help="with --markdown: write the success matrix as a figure")
+    parser.add_argument("--svg", type=Path, metavar="FILE", help="with --markdown: write the success matrix here")
     parser.add_argument("--teachers", type=Path, metavar="DIR", help="start from the teachers.tar.* of an earlier run")
     parser.add_argument("--deadline_s", type=float, default=1e9, help="stop cleanly after so many seconds")
     parser.add_argument("--device", default="cuda")
@@ -323,7 +322,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--new_task", default=NEW_TASK)
     for name, value in (
         *(("demos", 40), ("demos_per_part", 10), ("episodes", 20), ("max_steps", 200), ("probe_frames", 20)),
-        *(("teacher_steps", 1800), ("steps", 500), ("teacher_batch", 128), ("batch", 64), ("anchor_batch", 32)),
+        *(("teacher_steps", 1500), ("steps", 500), ("teacher_batch", 128), ("batch", 64), ("anchor_batch", 32)),
         *(("anchors", 600), ("processes", 12), ("trainers", 7), ("evaluators", 2)),
     ):
         parser.add_argument(f"--{name}", type=int, default=value)

@@ -29,6 +29,7 @@ MANIFESTS = ("manifest.json", "metadata.json")
 KIND_OF_MODE = {
     RetentionMode.HIDDEN: "hidden",
     RetentionMode.ACTION: "action",
+    RetentionMode.HIDDEN_ACTION: "hidden,action",
     RetentionMode.TOKEN_CE: "tokens",
     RetentionMode.REPLAY: "replay",
     RetentionMode.EWC: "action",
@@ -94,7 +95,7 @@ def build_words(cfg: TrainPipelineConfig, craft: CraftConfig, directory: Path) -
         "prompts_file": craft.prompts_file,
         "device": cfg.policy.device,
     }
-    if craft.mode is RetentionMode.HIDDEN:
+    if craft.mode.needs_tap:
         place = {"layers_to_save": craft.layers_to_save} if craft.tap is None else {"tap": craft.tap}
         flags |= {**place, "pooling": craft.pooling}
     return [f"--{name}={value}" for name, value in flags.items() if value is not None]
@@ -156,17 +157,20 @@ def check_anchors(
     Raises:
         CacheMismatchError: With every difference, and the command that builds the right cache.
     """
-    if craft.normalization == Normalization.DATASET and craft.mode is not RetentionMode.HIDDEN:
+    if craft.normalization == Normalization.DATASET and not craft.mode.needs_tap:
         # Actions are kept in the robot's units, so they can be learned again under other statistics.
         processor = None
-    unknown = check_compatible(
-        cache,
-        mode=str(craft.mode) if craft.mode is not RetentionMode.EWC else None,
-        teacher=teacher,
-        processor=processor,
-        tap=None if tap is None else identify_tap(tap),
-        policy_path=str(cfg.policy.pretrained_path),
-    )
+    unknown: dict[str, None] = {}
+    for mode in (None,) if craft.mode is RetentionMode.EWC else str(craft.mode).split("+"):
+        found = check_compatible(
+            cache,
+            mode=mode,
+            teacher=teacher,
+            processor=processor,
+            tap=None if tap is None else identify_tap(tap),
+            policy_path=str(cfg.policy.pretrained_path),
+        )
+        unknown |= dict.fromkeys(found)
     if unknown:
         logger.warning(
             "The anchor cache %s does not say its %s; it is taken on trust.", cache.directory, ", ".join(unknown)

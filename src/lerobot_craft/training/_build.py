@@ -165,7 +165,7 @@ def _policy_and_anchors(
     if needs_cache:
         processor = identify_processor(before) if not cfg.resume else None
         cache = _anchors.open_anchors(cfg, craft, accelerator)
-        tap = _anchors.student_tap(policy, craft, cache) if craft.mode is RetentionMode.HIDDEN else None
+        tap = _anchors.student_tap(policy, craft, cache) if craft.mode.needs_tap else None
         _anchors.check_anchors(cache, cfg, craft, teacher=teacher, processor=processor, tap=tap)
         if tap is not None and craft.freeze_behind_tap:
             # Before the optimizer and the wrapper for several processes: both look at what trains.

@@ -26,6 +26,7 @@ class RetentionMode(StrEnum):
 
     HIDDEN = "hidden"
     ACTION = "action"
+    HIDDEN_ACTION = "hidden+action"
     TOKEN_CE = "token_ce"  # noqa: S105 (no password)
     REPLAY = "replay"
     L2SP = "l2sp"
@@ -36,6 +37,11 @@ class RetentionMode(StrEnum):
     def needs_anchors(self) -> bool:
         """Whether a run needs an anchor cache: every step, or once for the Fisher information of `ewc`."""
         return self not in (RetentionMode.L2SP, RetentionMode.NONE)
+
+    @property
+    def needs_tap(self) -> bool:
+        """Whether hidden states are among what is retained."""
+        return self in (RetentionMode.HIDDEN, RetentionMode.HIDDEN_ACTION)
 
 
 class Normalization(StrEnum):
@@ -61,7 +67,8 @@ class CraftConfig(ConstraintConfig):
     Attributes:
         enabled: False is plain `lerobot-train`, bit for bit.
         preset: Name of a known method (`craft seed er lwf agem ewc l2sp plain`); fills what is not set explicitly.
-        retention_mode: What is retained: `hidden`, `action`, `token_ce`, `replay`, `l2sp`, `ewc` or `none`.
+        retention_mode: What is retained: `hidden`, `action`, `hidden+action`, `token_ce`, `replay`, `l2sp`, `ewc` or
+            `none`.
         anchor_cache_dir: The anchor cache; built first where it is missing and `anchor_repo_id` is set.
         anchor_batch_size: Anchors per retention step and process.
         anchor_repo_id: Dataset the anchors come from when the cache has to be built.
