@@ -44,7 +44,10 @@ class Eye:
         return np.ascontiguousarray(image[:, ::-1])
 
     def _make(self, model: Any) -> tuple[Any, Any, Any]:  # noqa: ANN401 (mujoco's classes have no types)
-        gl = mujoco.GLContext(IMAGE_SIZE, IMAGE_SIZE)
+        # By name, whatever `MUJOCO_GL` said when MuJoCo was imported: no other draws without a screen on every machine.
+        from mujoco.egl import GLContext
+
+        gl = GLContext(IMAGE_SIZE, IMAGE_SIZE)
         gl.make_current()
         # A shadow map of 4096² would cost 64 MB a context, for shadows that are off.
         model.vis.quality.shadowsize = 0

@@ -35,7 +35,11 @@ class Size:
     vision_layers: int = 4
 
 
-TINY = Size(text_width=64, text_layers=2, vision_width=32, vision_layers=1)
+SIZES = {
+    "full": Size(),
+    "small": Size(text_width=128, text_layers=4, vision_width=96, vision_layers=2),
+    "tiny": Size(text_width=64, text_layers=2, vision_width=32, vision_layers=1),
+}
 PATCH = 8
 # Pixel shuffle: so many patches along each side become one image token.
 SHUFFLE = 2

@@ -35,7 +35,9 @@ HELD_OUT: dict[str, tuple[str, ...]] = {
 @functools.cache
 def descriptions() -> dict[str, str]:
     """Return LeRobot's description of each Meta-World task, by the task's name without its version."""
-    text = importlib.resources.files("lerobot.envs").joinpath("metaworld_config.json").read_text(encoding="utf-8")
+    # Not by `lerobot.envs`, whose import takes many seconds.
+    folder = importlib.resources.files("lerobot").joinpath("envs")
+    text = folder.joinpath("metaworld_config.json").read_text(encoding="utf-8")
     config: dict[str, Any] = json.loads(text)
     return {name.removesuffix("-v3"): said for name, said in config["TASK_DESCRIPTIONS"].items()}
 

@@ -76,11 +76,8 @@ class Worker:
             return job, {"failed": "the process died"}
 
     def stop(self) -> None:
-        """End the process, whatever it is doing."""
-        self._process.terminate()
-        self._process.join(3)
-        if self._process.is_alive():
-            self._process.kill()
+        """End the process, whatever it is doing; training would answer a milder signal with a checkpoint."""
+        self._process.kill()
 
 
 def _serve(pipe: Connection, do: Callable[[Job], dict[str, Any]]) -> None:

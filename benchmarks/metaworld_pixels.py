@@ -25,7 +25,7 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 from _figures import write_figures
 from _pixels_methods import ALPHAS, MERGED_METHOD, METHODS, OLD_CACHE, PROMPT_CACHE, Plan
-from _pixels_policy import TINY, Size, write_vlm
+from _pixels_policy import SIZES, write_vlm
 from _pixels_tasks import NEW_TASK, OLD_TASKS, phrases
 from _pixels_workers import Job, Worker, evaluate_worker, train_worker
 
@@ -229,7 +229,7 @@ def fetch_teachers(plan: Plan, folder: Path) -> list[int]:
 
 def benchmark(given: argparse.Namespace) -> dict[str, Any]:
     """Do all of it; return the results."""
-    size = TINY if given.tiny else Size()
+    size = SIZES[given.size]
     numbers = {name: vars(given)[name] for name in ("teacher_steps", "steps", "teacher_batch", "batch", "anchor_batch")}
     plan = Plan(root=given.root, size=size, device=given.device, anchors=given.anchors, **numbers)
     shutil.rmtree(plan.root, ignore_errors=True)
@@ -315,7 +315,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--teachers", type=Path, metavar="DIR", help="start from the teachers.tar.* of an earlier run")
     parser.add_argument("--deadline_s", type=float, default=1e9, help="stop cleanly after so many seconds")
     parser.add_argument("--device", default="cuda")
-    parser.add_argument("--tiny", action="store_true", help="a tiny policy, to try the path on a CPU")
+    parser.add_argument("--size", choices=SIZES, default="full", help="of the policy; tiny tries the path on a CPU")
     parser.add_argument("--seeds", type=_numbers, default=(0, 1))
     parser.add_argument("--methods", type=_words, default=tuple(METHODS))
     parser.add_argument("--old_tasks", type=_words, default=OLD_TASKS)
