@@ -30,7 +30,7 @@ from _pixels_tasks import NEW_TASK, OLD_TASKS, phrases
 from _pixels_workers import Job, Worker, evaluate_worker, train_worker
 
 CACHES = (OLD_CACHE, PROMPT_CACHE)
-PART_BYTES = 15 * 2**20
+PART_BYTES = 16 * 2**20 - 4096
 
 
 class Progress:
