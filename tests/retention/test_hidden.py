@@ -154,6 +154,10 @@ def test_all_tokens_with_a_mask(build_small: Any, tmp_path: Path) -> None:
 
     assert HiddenRetention(elsewhere, AnchorBatches(cache, 16))().item() < 1e-6
     assert HiddenRetention(lambda f: features(f) + 1, AnchorBatches(cache, 16))().item() > 0.1
+    # A batch of short instructions has fewer tokens than the cache, which pads to its longest one.
+    assert HiddenRetention(lambda f: features(f)[:, :, :3], AnchorBatches(cache, 16))().item() < 1e-6
+    with pytest.raises(CraftError, match="student features got shape"):
+        HiddenRetention(lambda f: features(f)[:, :, :2], AnchorBatches(cache, 16))()
 
 
 def test_a_cache_without_hidden_targets_is_refused(regressor: Any, build_small: Any, tmp_path: Path) -> None:

@@ -80,6 +80,8 @@ class HiddenRetention:
         if self._scale is not None:
             self._scale = self._scale.to(student.device, torch.float32)
         mask = batch.targets.get(f"{self._target}_mask")
+        if mask is not None:
+            target, mask = _as_long_as(student, target, mask)
         loss = hidden_loss(student, target, self._loss, mask=mask, scale=self._scale)
         self.metrics = {
             "retention_loss": loss.detach(),
@@ -99,3 +101,11 @@ class HiddenRetention:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from a saved position."""
         self._batches.load_state_dict(state["batches"])
+
+
+def _as_long_as(student: Tensor, target: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+    """Cut padding off the target: a cache pads to its longest instruction, the student to its batch's longest."""
+    length = student.shape[2]
+    if mask[:, length:].any():
+        return target, mask
+    return target[:, :, :length], mask[:, :length]

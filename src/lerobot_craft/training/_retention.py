@@ -124,12 +124,9 @@ def _term(
     """Return the term of a mode on some of the anchors; `alone` gives every process the same batches."""
     mode = run.craft.mode if mode is None else mode
     if len(mode.parts) > 1:
-        return CombinedRetention(
-            {
-                str(part): _term(run, cache, indices, tap, mode=part, batch_size=batch_size, alone=alone)
-                for part in mode.parts
-            }
-        )
+        terms = {str(part): _term(run, cache, indices, tap, mode=part, batch_size=batch_size) for part in mode.parts}
+        # Not relative: the action loss's floor would have to be measured on the teacher, which a resumed run lacks.
+        return CombinedRetention(terms, relative=False)
     accelerator = run.accelerator
     batches = AnchorBatches(
         cache,
