@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from accelerate.state import AcceleratorState, GradientState, PartialState
+
 from gpu_step import ROWS, Session, run_parts, table
 
 
