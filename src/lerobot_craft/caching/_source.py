@@ -3,7 +3,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from huggingface_hub.errors import HFValidationError, OfflineModeIsEnabled, RepositoryNotFoundError
@@ -28,7 +28,23 @@ _NOT_FOUND = (FileNotFoundError, NotADirectoryError, HFValidationError, OfflineM
 type Progress = Callable[[int, int], None]
 
 
-def open_dataset(settings: CacheSettings, config: PreTrainedConfig) -> LeRobotDataset:
+class DatasetChoice(Protocol):
+    """Which dataset: what every command's settings say about it, under the names of `CacheSettings`."""
+
+    @property
+    def repo_id(self) -> str: ...
+
+    @property
+    def root(self) -> Path | None: ...
+
+    @property
+    def episodes(self) -> tuple[int, ...] | None: ...
+
+    @property
+    def revision(self) -> str | None: ...
+
+
+def open_dataset(settings: DatasetChoice, config: PreTrainedConfig) -> LeRobotDataset:
     """Open the dataset with the observation history and the action chunk that the policy reads.
 
     Raises:

@@ -29,6 +29,7 @@ MANIFESTS = ("manifest.json", "metadata.json")
 KIND_OF_MODE = {
     RetentionMode.HIDDEN: "hidden",
     RetentionMode.ACTION: "action",
+    RetentionMode.HIDDEN_ACTION: "hidden,action",
     RetentionMode.TOKEN_CE: "tokens",
     RetentionMode.REPLAY: "replay",
     RetentionMode.EWC: "action",
@@ -76,7 +77,7 @@ def open_anchors(cfg: TrainPipelineConfig, craft: CraftConfig, accelerator: Acce
 
 def default_directory(cfg: TrainPipelineConfig, craft: CraftConfig) -> Path:
     """Return where a cache goes that was given a source and no folder: beside the run's other output."""
-    return Path(cfg.output_dir) / "anchors" / KIND_OF_MODE[craft.mode]
+    return Path(cfg.output_dir) / "anchors" / KIND_OF_MODE[craft.mode].replace(",", "-")
 
 
 def build_words(cfg: TrainPipelineConfig, craft: CraftConfig, directory: Path) -> list[str]:
@@ -94,7 +95,7 @@ def build_words(cfg: TrainPipelineConfig, craft: CraftConfig, directory: Path) -
         "prompts_file": craft.prompts_file,
         "device": cfg.policy.device,
     }
-    if craft.mode is RetentionMode.HIDDEN:
+    if craft.mode.has_tap:
         place = {"layers_to_save": craft.layers_to_save} if craft.tap is None else {"tap": craft.tap}
         flags |= {**place, "pooling": craft.pooling}
     return [f"--{name}={value}" for name, value in flags.items() if value is not None]
@@ -156,12 +157,16 @@ def check_anchors(
     Raises:
         CacheMismatchError: With every difference, and the command that builds the right cache.
     """
-    if craft.normalization == Normalization.DATASET and craft.mode is not RetentionMode.HIDDEN:
+    if craft.normalization == Normalization.DATASET and not craft.mode.has_tap:
         # Actions are kept in the robot's units, so they can be learned again under other statistics.
         processor = None
+    # Only the first part of a sum looks at all there is to compare; the others have to be in the cache.
+    first, *others = craft.mode.parts
+    for part in others:
+        check_compatible(cache, mode=str(part), policy_path=str(cfg.policy.pretrained_path))
     unknown = check_compatible(
         cache,
-        mode=str(craft.mode) if craft.mode is not RetentionMode.EWC else None,
+        mode=str(first) if craft.mode is not RetentionMode.EWC else None,
         teacher=teacher,
         processor=processor,
         tap=None if tap is None else identify_tap(tap),

@@ -12,7 +12,15 @@ from torch import Tensor, nn
 from lerobot_craft.anchors import AnchorBatches, AnchorCache
 from lerobot_craft.errors import UsageError
 from lerobot_craft.policies import Tap, older_preprocess, policy_loss
-from lerobot_craft.retention import EWC, L2SP, HiddenRetention, RetentionTerm, diagonal_fisher, make_retention
+from lerobot_craft.retention import (
+    EWC,
+    L2SP,
+    CombinedRetention,
+    HiddenRetention,
+    RetentionTerm,
+    diagonal_fisher,
+    make_retention,
+)
 from lerobot_craft.taps import eval_mode
 from lerobot_craft.training._anchors import Cache, student_tap
 from lerobot_craft.training._build import Run
@@ -78,7 +86,7 @@ def _anchored(run: Run) -> Retention:
     train, held_out = None, None
     if 0 < held_out_count < len(cache):
         train, held_out = cache.split(run.craft.held_out_anchors, SEED)
-    tap = student_tap(run.model, run.craft, cache) if run.craft.mode is RetentionMode.HIDDEN else None
+    tap = student_tap(run.model, run.craft, cache) if run.craft.mode.has_tap else None
     term = _term(run, cache, train, tap)
     return Retention(
         term=term,
@@ -90,9 +98,10 @@ def _anchored(run: Run) -> Retention:
     )
 
 
-def _feature_norms(run: Run, term: HiddenRetention) -> dict[str, float]:
+def _feature_norms(run: Run, term: HiddenRetention | CombinedRetention) -> dict[str, float]:
     names = ("student_feature_norm", "target_feature_norm")
-    norms = torch.stack([term.metrics[name] for name in names])
+    prefix = f"{RetentionMode.HIDDEN}/" if isinstance(term, CombinedRetention) else ""
+    norms = torch.stack([term.metrics[prefix + name] for name in names])
     return dict(zip(names, run.accelerator.reduce(norms, reduction="mean").tolist(), strict=True))
 
 
@@ -114,6 +123,13 @@ def _term(
 ) -> Any:  # noqa: ANN401 (one of four classes without a common base)
     """Return the term of a mode on some of the anchors; `alone` gives every process the same batches."""
     mode = run.craft.mode if mode is None else mode
+    if len(mode.parts) > 1:
+        return CombinedRetention(
+            {
+                str(part): _term(run, cache, indices, tap, mode=part, batch_size=batch_size, alone=alone)
+                for part in mode.parts
+            }
+        )
     accelerator = run.accelerator
     batches = AnchorBatches(
         cache,
