@@ -173,23 +173,25 @@ def profile(run: Any, cache: Path, device: str) -> dict[str, Any]:  # noqa: ANN4
         with torch.profiler.profile(activities=[activity], acc_events=True) as profiled:
             step(1)
             clock(device)
-        busy = {
-            e.key: e.self_device_time_total if device == "cuda" else e.self_cpu_time_total for e in _events(profiled)
-        }
+        busy = _busy(profiled, device)
         longest = sorted(busy, key=busy.__getitem__, reverse=True)[:8]
         found[variant.name] = {
             "wall_ms": 1000 * wall,
-            "busy_ms": sum(busy.values()) / 1000,
-            "kernels": sum(e.count for e in _events(profiled)),
-            "longest_ms": {name[:80]: busy[name] / 1000 for name in longest},
+            "busy_ms": sum(took for took, _ in busy.values()) / 1000,
+            "kernels": sum(count for _, count in busy.values()),
+            "longest_ms": {name[:80]: busy[name][0] / 1000 for name in longest},
         }
         if loop.retention is not None:
             loop.retention.term._batches.close()
     return found
 
 
-def _events(profiled: Any) -> list[Any]:  # noqa: ANN401
-    return list(profiled.key_averages())
+def _busy(profiled: Any, device: str) -> dict[str, tuple[float, int]]:  # noqa: ANN401
+    """Return microseconds and calls of everything the device did."""
+    events = profiled.key_averages()
+    if device == "cuda":
+        return {e.key: (e.self_device_time_total, e.count) for e in events if e.self_device_time_total > 0}
+    return {e.key: (e.self_cpu_time_total, e.count) for e in events}
 
 
 def growth_words(folder: Path, *, tiny: bool) -> dict[str, tuple[str, ...]]:

@@ -150,8 +150,8 @@ def setup_of(name: str, session: Session) -> full.Setup:
     return full.Setup(name, words, autocast=name == "fp32", checkpointing=name == "checkpointing")
 
 
-def step_part(session: Session, name: str, extra: tuple[str, ...]) -> None:
-    """Time all rows of a part on one run, then what else is measured on that run."""
+def step_part(session: Session, name: str, extra: tuple[str, ...] = (), *, timed: bool = True) -> None:
+    """Time all rows of a part on one run, where asked, then what else is measured on that run."""
     run = full.build_run(
         setup_of(name, session),
         session.folder,
@@ -166,7 +166,8 @@ def step_part(session: Session, name: str, extra: tuple[str, ...]) -> None:
     cache = make_cache(run, session.folder / f"anchors-{name}", kinds, 16 if session.tiny else 64)
     session.say(f"{name}: anchors ready")
     variants = [replace(v, anchors=min(v.anchors, session.batch)) for v in ROWS[name]]
-    time_rows(session, run, variants, cache, entry, name)
+    if timed:
+        time_rows(session, run, variants, cache, entry, name)
     if "data" in extra:
         session.attempt("data", lambda: session.figures.update(data=data(run, cache, session.device, session.tiny)))
     if "syncs" in extra:
@@ -258,12 +259,12 @@ def run_parts(session: Session, parts: list[str]) -> None:
     session.say("data and tokenizers ready")
     beside = tuple(part for part in parts if part in ("data", "syncs", "profile", "a9"))
     if "bf16" in parts or beside:
-        session.attempt("bf16", lambda: step_part(session, "bf16", beside))
+        session.attempt("bf16", lambda: step_part(session, "bf16", beside, timed="bf16" in parts))
     for name in parts:
         if name == "growth":
             session.attempt(name, lambda: growth_part(session))
         elif name in ROWS and name != "bf16":
-            session.attempt(name, lambda name=name: step_part(session, name, ()))
+            session.attempt(name, lambda name=name: step_part(session, name))
 
 
 def main() -> None:
