@@ -156,6 +156,44 @@ def syncs(run: Any, cache: Path, device: str) -> dict[str, Any]:  # noqa: ANN401
     return found
 
 
+def profile(run: Any, cache: Path, device: str) -> dict[str, Any]:  # noqa: ANN401
+    """Return for some steps how long they take, how long the device works in them, and on what."""
+    activity = torch.profiler.ProfilerActivity.CUDA if device == "cuda" else torch.profiler.ProfilerActivity.CPU
+    batch = next(make_loop(run, Variant("plain", "plain"), cache)._batches())
+    eight = min(8, run.cfg.batch_size)
+    variants = [Variant("plain", "plain"), *(Variant(f"hidden, {n} anchors", anchors=n) for n in (1, 2, eight))]
+    found: dict[str, Any] = {}
+    for variant in variants:
+        step, loop = make_step(run, variant, cache, batch)
+        step(1)
+        step(1)
+        began = clock(device)
+        step(1)
+        wall = clock(device) - began
+        with torch.profiler.profile(activities=[activity], acc_events=True) as profiled:
+            step(1)
+            clock(device)
+        busy = _busy(profiled, device)
+        longest = sorted(busy, key=busy.__getitem__, reverse=True)[:8]
+        found[variant.name] = {
+            "wall_ms": 1000 * wall,
+            "busy_ms": sum(took for took, _ in busy.values()) / 1000,
+            "kernels": sum(count for _, count in busy.values()),
+            "longest_ms": {name[:80]: busy[name][0] / 1000 for name in longest},
+        }
+        if loop.retention is not None:
+            loop.retention.term._batches.close()
+    return found
+
+
+def _busy(profiled: Any, device: str) -> dict[str, tuple[float, int]]:  # noqa: ANN401
+    """Return microseconds and calls of everything the device did."""
+    events = profiled.key_averages()
+    if device == "cuda":
+        return {e.key: (e.self_device_time_total, e.count) for e in events if e.self_device_time_total > 0}
+    return {e.key: (e.self_cpu_time_total, e.count) for e in events}
+
+
 def growth_words(folder: Path, *, tiny: bool) -> dict[str, tuple[str, ...]]:
     """Return the flags of three sizes of pi0_fast, the last of them the real one."""
     real = full.pi0_fast_words(folder, "bfloat16", tiny=tiny)

@@ -22,6 +22,8 @@ def table(figures: dict[str, Any]) -> str:
         parts.append(_data(figures["data"]))
     if figures.get("a9"):
         parts.append(_a9(figures["a9"], figures.get("bf16", {}).get("rows", {})))
+    if figures.get("profile"):
+        parts.append(_profile(figures["profile"]))
     if figures.get("syncs"):
         parts.append(_syncs(figures["syncs"]))
     for name, error in figures.get("failed", {}).items():
@@ -114,6 +116,19 @@ def _a9(entry: dict[str, float], rows: dict[str, Any]) -> str:
     lines.append(
         f"| cache generation 2 × faster | {built[0] / built[1]:.1f} × ({built[0]:.1f} and {built[1]:.1f} ms) |"
     )
+    return "\n".join(lines)
+
+
+def _profile(entry: dict[str, Any]) -> str:
+    lines = [
+        "### What a step spends its time on",
+        "",
+        "| step | on the clock ms | device at work ms | kernels | longest |",
+        "|---|---|---|---|---|",
+    ]
+    for name, row in entry.items():
+        longest = ", ".join(f"`{kernel[:40]}` {ms:.1f}" for kernel, ms in list(row["longest_ms"].items())[:3])
+        lines.append(f"| {name} | {row['wall_ms']:.1f} | {row['busy_ms']:.1f} | {row['kernels']} | {longest} |")
     return "\n".join(lines)
 
 

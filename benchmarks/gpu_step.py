@@ -27,7 +27,7 @@ import torch
 
 import _full_size as full
 from _figures import parser, write_figures
-from _gpu_step_parts import a9, data, growth_words, make_cache, parameter_counts, syncs
+from _gpu_step_parts import a9, data, growth_words, make_cache, parameter_counts, profile, syncs
 from _gpu_step_table import table
 from _step_variants import Timed, Variant, measure
 
@@ -70,7 +70,7 @@ ROWS = {
 }
 ROWS["fp32"] = (*ROWS["bf16"][:9], *ROWS["bf16"][10:12], ROWS["bf16"][14])
 ROWS["lora"] = (*ROWS["bf16"][:5], TOKENS, *ROWS["bf16"][10:12])
-PARTS = ("bf16", "data", "a9", "syncs", "fp32", "growth", "checkpointing", "lora", "smolvla")
+PARTS = ("bf16", "data", "syncs", "profile", "a9", "fp32", "growth", "checkpointing", "lora", "smolvla")
 COUNTS = (100, 1000, 10_000)
 TARGETS = r".*language_model\.layers.*\.(q|k|v|o|gate|up|down)_proj"
 
@@ -150,8 +150,8 @@ def setup_of(name: str, session: Session) -> full.Setup:
     return full.Setup(name, words, autocast=name == "fp32", checkpointing=name == "checkpointing")
 
 
-def step_part(session: Session, name: str, extra: tuple[str, ...]) -> None:
-    """Time all rows of a part on one run, then what else is measured on that run."""
+def step_part(session: Session, name: str, extra: tuple[str, ...] = (), *, timed: bool = True) -> None:
+    """Time all rows of a part on one run, where asked, then what else is measured on that run."""
     run = full.build_run(
         setup_of(name, session),
         session.folder,
@@ -166,11 +166,14 @@ def step_part(session: Session, name: str, extra: tuple[str, ...]) -> None:
     cache = make_cache(run, session.folder / f"anchors-{name}", kinds, 16 if session.tiny else 64)
     session.say(f"{name}: anchors ready")
     variants = [replace(v, anchors=min(v.anchors, session.batch)) for v in ROWS[name]]
-    time_rows(session, run, variants, cache, entry, name)
+    if timed:
+        time_rows(session, run, variants, cache, entry, name)
     if "data" in extra:
         session.attempt("data", lambda: session.figures.update(data=data(run, cache, session.device, session.tiny)))
     if "syncs" in extra:
         session.attempt("syncs", lambda: session.figures.update(syncs=syncs(run, cache, session.device)))
+    if "profile" in extra:
+        session.attempt("profile", lambda: session.figures.update(profile=profile(run, cache, session.device)))
     if "a9" in extra:
         session.attempt("a9", lambda: session.figures.update(a9=a9(run, session.folder, session.device, session.tiny)))
     run.accelerator.free_memory()
@@ -251,17 +254,17 @@ def run_parts(session: Session, parts: list[str]) -> None:
     torch.manual_seed(0)
     full.make_tokenizers(session.folder)
     full.make_vlm(session.folder / "vlm", tiny=session.tiny)
-    size, episodes, frames = (64, 2, 14) if session.tiny else (224, 6, 40)
+    size, episodes, frames = (64, 2, 14) if session.tiny else (224, 4, 40)
     full.make_data(session.folder / "data", size, episodes, frames)
     session.say("data and tokenizers ready")
-    beside = tuple(part for part in parts if part in ("data", "a9", "syncs"))
+    beside = tuple(part for part in parts if part in ("data", "syncs", "profile", "a9"))
     if "bf16" in parts or beside:
-        session.attempt("bf16", lambda: step_part(session, "bf16", beside))
+        session.attempt("bf16", lambda: step_part(session, "bf16", beside, timed="bf16" in parts))
     for name in parts:
         if name == "growth":
             session.attempt(name, lambda: growth_part(session))
         elif name in ROWS and name != "bf16":
-            session.attempt(name, lambda name=name: step_part(session, name, ()))
+            session.attempt(name, lambda name=name: step_part(session, name))
 
 
 def main() -> None:

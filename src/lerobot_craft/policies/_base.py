@@ -70,6 +70,10 @@ class PolicyAdapter(ABC):
         """The teacher's answer in the form its own training loss reads it."""
         return action_labels(self.actions(policy, batch, seed))
 
+    def recomputed(self, policy: PreTrainedPolicy) -> list[nn.Module]:
+        """The modules that, where the policy is set to, keep no activations in training and compute them again."""
+        return []
+
     def example_batch(self, policy: PreTrainedPolicy) -> Batch:
         """One labelled, preprocessed sample made of zeros, with the sizes the config names."""
         return example_observation(policy) | example_labels(policy)

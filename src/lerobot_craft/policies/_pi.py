@@ -14,6 +14,7 @@ from lerobot.utils.constants import (
     OBS_LANGUAGE_ATTENTION_MASK,
     OBS_LANGUAGE_TOKENS,
 )
+from transformers.modeling_layers import GradientCheckpointingLayer
 
 from lerobot_craft.policies._base import (
     Batch,
@@ -53,6 +54,15 @@ class _PaliGemmaAdapter(PolicyAdapter):
     @override
     def example_batch(self, policy: PreTrainedPolicy) -> Batch:
         return example_observation(policy) | example_language(policy) | example_labels(policy)
+
+    @override
+    def recomputed(self, policy: PreTrainedPolicy) -> list[nn.Module]:
+        # Not the core around them: it wraps whole passes, which would then be computed again inside each other.
+        if not policy.model.gradient_checkpointing_enabled:
+            return []
+        backbone = policy.model.paligemma_with_expert
+        layers = [part for part in backbone.modules() if isinstance(part, GradientCheckpointingLayer)]
+        return [backbone, *(layer for layer in layers if layer.gradient_checkpointing)]
 
     def token_sources(self, policy: PreTrainedPolicy) -> list[tuple[str, nn.Module]]:
         """The modules whose outputs are image and text tokens."""

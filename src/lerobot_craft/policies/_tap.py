@@ -24,6 +24,7 @@ import torch
 from torch import Tensor, nn
 
 from lerobot_craft.errors import TapError
+from lerobot_craft.policies._anchor_mode import anchor_mode
 from lerobot_craft.policies._base import Batch, PolicyAdapter, Trace, as_tokens, base_policy
 from lerobot_craft.policies._registry import OtherAdapter, adapter_for
 from lerobot_craft.policies._targets import policy_loss
@@ -32,7 +33,6 @@ from lerobot_craft.taps import (
     TapPoint,
     TokenLayout,
     capture,
-    eval_mode,
     left_aligned,
     parameters_reached,
     pool,
@@ -153,7 +153,7 @@ class Tap:
         return [point for layer in self.layers for point in layer]
 
     def _run(self, batch: Batch, trace: Trace) -> list[Tensor]:
-        with eval_mode(self.policy), capture(self.policy, self._points) as captured:
+        with anchor_mode(self.policy), capture(self.policy, self._points) as captured:
             self.adapter.run(self.policy, batch, trace)
         return captured.values
 

@@ -11,6 +11,7 @@ from lerobot.utils.constants import ACTION_TOKEN_MASK, ACTION_TOKENS
 from torch import Tensor
 
 from lerobot_craft.errors import TapError
+from lerobot_craft.policies._anchor_mode import anchor_mode
 from lerobot_craft.policies._base import Batch, base_policy, policy_device
 from lerobot_craft.policies._random import seeded
 from lerobot_craft.policies._registry import adapter_for
@@ -135,6 +136,6 @@ def policy_loss(policy: nn.Module, batch: Batch, seed: int) -> Tensor:
     """
     inner = base_policy(policy)
     own = own_tensors(inner, batch) if isinstance(adapter_for(inner), SmolVLAAdapter) else dict(batch)
-    with eval_mode(inner), seeded(seed, policy_device(inner)):
+    with anchor_mode(inner), seeded(seed, policy_device(inner)):
         loss: Tensor = inner.forward(own)[0]
     return loss.float()
