@@ -141,7 +141,8 @@ def test_the_sequence_matrix_holds_its_numbers(tmp_path: Path) -> None:
 
 def test_the_card(sources: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     output = tmp_path / "card.md"
-    assert main(["report", *map(str, sources), "--card", f"--output={output}"]) == 0
+    first, *others = map(str, sources)
+    assert main(["report", first, "--card", *others, f"--output={output}"]) == 0
     assert capsys.readouterr().out == f"{output}\n"
     card = output.read_text(encoding="utf-8")
     assert card.startswith("## Forgetting\n\nThe old tasks are kept: **CRaFT** succeeds in **0.95 (0.92–0.98)**")
