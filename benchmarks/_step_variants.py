@@ -118,7 +118,7 @@ def make_loop(run: Any, variant: Variant, cache: Path) -> Any:  # noqa: ANN401
             **(SEPARATE if variant.separate else FIXED),
         )
         run.cache = open_cache(variant.cache or cache)
-    loop = _make_loop(run)
+    loop = _make_loop(run, ())
     if loop.retention is not None:
         loop.retention.term._batches = Waited(loop.retention.term._batches)
     return loop
