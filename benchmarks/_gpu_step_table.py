@@ -80,7 +80,7 @@ def _growth(entry: dict[str, Any]) -> str:
         plain, *others = size["rows"].items()
         for name, row in others:
             lines.append(
-                f"| {size['parameters'] / 1e6:,.0f} M | {name.removesuffix(' anchors')} | {plain[1]['seconds']:.3f} | "
+                f"| {size['parameters'] / 1e6:,.0f} M | {name.replace(' anchors', '')} | {plain[1]['seconds']:.3f} | "
                 f"{row['seconds']:.3f} | {row['ratio']:.3f} | {row['peak_gb'] - plain[1]['peak_gb']:+.2f} | "
                 f"{row['anchor_wait_ms']:.2f} |"
             )

@@ -70,7 +70,7 @@ ROWS = {
 }
 ROWS["fp32"] = (*ROWS["bf16"][:9], *ROWS["bf16"][10:12], ROWS["bf16"][14])
 ROWS["lora"] = (*ROWS["bf16"][:5], TOKENS, *ROWS["bf16"][10:12])
-PARTS = ("bf16", "data", "syncs", "profile", "a9", "fp32", "growth", "checkpointing", "lora", "smolvla")
+PARTS = ("bf16", "data", "syncs", "profile", "a9", "fp32", "checkpointing", "lora", "smolvla", "growth")
 COUNTS = (100, 1000, 10_000)
 TARGETS = r".*language_model\.layers.*\.(q|k|v|o|gate|up|down)_proj"
 
@@ -225,7 +225,10 @@ def quartiles(values: list[float]) -> list[float]:
 
 
 def growth_part(session: Session) -> None:
-    """Time plain and hidden steps at three model sizes and three numbers of anchors."""
+    """Time plain steps and steps with anchors at three model sizes and three numbers of anchors.
+
+    On tokens, whose targets have the same shape at every size, so that one cache serves all.
+    """
     entry = session.figures.setdefault("growth", {})
     counts = (8, 16) if session.tiny else COUNTS
     for size, words in growth_words(session.folder, tiny=session.tiny).items():
@@ -234,8 +237,11 @@ def growth_part(session: Session) -> None:
         here = entry.setdefault(size, parameter_counts(run))
         rows = [PLAIN]
         for count in counts:
-            cache = make_cache(run, session.folder / f"growth-{size}-{count}", ("hidden",), count, pixels=96)
-            rows.append(Variant(f"{count} anchors", anchors=session.batch, cache=cache))
+            cache = session.folder / f"growth-{count}"
+            if not cache.exists():
+                make_cache(run, cache, ("tokens",), count, pixels=96)
+            rows.append(Variant(f"{count} anchors", mode="token_ce", anchors=session.batch, cache=cache))
+        rows.append(replace(rows[-1], name=f"{counts[-1]} anchors, separate gradient", separate=True))
         time_rows(session, run, rows, session.folder, here, f"growth {size}")
         run.accelerator.free_memory()
         del run
@@ -283,8 +289,8 @@ def main() -> None:
     parts = arguments.parts.split(",")
     if unknown := sorted(set(parts) - set(PARTS)):
         made.error(f"`--parts` got {', '.join(unknown)}, expected some of {', '.join(PARTS)}.")
-    if arguments.tiny:
-        torch.set_num_threads(1)
+    # Images are encoded and decoded on threads of their own.
+    torch.set_num_threads(1 if arguments.tiny else 4)
     with tempfile.TemporaryDirectory() as folder:
         session = Session(
             *(Path(folder), arguments.device, arguments.tiny, arguments.rounds, arguments.json, arguments.deadline_s)
