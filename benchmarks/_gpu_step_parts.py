@@ -17,7 +17,8 @@ from _hidden_against_tokens import build, target_bytes
 from _step_variants import Variant, clock, make_loop, make_step
 
 LAYERS, POOLING = (-2, -1), "vision_mean_text_last"
-FRAMES = 16
+# LeRobot decodes the images of every row of a chunk to read its actions, so frames are few and repeated.
+FRAMES = 8
 
 
 def parameter_counts(run: Any) -> dict[str, Any]:  # noqa: ANN401

@@ -152,14 +152,10 @@ def setup_of(name: str, session: Session) -> full.Setup:
 
 def step_part(session: Session, name: str, extra: tuple[str, ...] = (), *, timed: bool = True) -> None:
     """Time all rows of a part on one run, where asked, then what else is measured on that run."""
-    run = full.build_run(
-        setup_of(name, session),
-        session.folder,
-        session.folder / "data",
-        session.device,
-        session.batch,
-        workers(session),
-    )
+    # Elsewhere one task batch is all that is read, and processes reading ahead would disturb the times.
+    workers = 8 if "data" in extra and not session.tiny else 0
+    data_root = session.folder / "data"
+    run = full.build_run(setup_of(name, session), session.folder, data_root, session.device, session.batch, workers)
     entry = session.figures.setdefault(name, parameter_counts(run))
     session.say(f"{name}: run built, {entry['parameters'] / 1e6:.1f} M parameters")
     kinds = ("hidden", "action") if name == "smolvla" else ("hidden", "tokens", "action")
@@ -248,11 +244,6 @@ def growth_part(session: Session) -> None:
         gc.collect()
         if session.device == "cuda":
             torch.cuda.empty_cache()
-
-
-def workers(session: Session) -> int:
-    """Return how many processes read task batches."""
-    return 0 if session.tiny else 8
 
 
 def run_parts(session: Session, parts: list[str]) -> None:
