@@ -27,7 +27,7 @@ def report(sources: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Pat
     return output
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     """A headless Chromium; the only thing here that a machine may lack."""
     program = find()

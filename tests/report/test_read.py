@@ -31,10 +31,11 @@ def test_each_path_is_what_it_is(sources: list[Path]) -> None:
 
 def test_the_first_student_of_each_method_shows_its_training(tmp_path: Path) -> None:
     compared = comparison()
+    # Comparisons of several groups share one folder of runs beside them.
     run = run_folder(tmp_path / "drawer" / "craft-0")
     stage = compared["methods"]["craft"]["runs"][0]["stages"][0]
     stage["checkpoint"] = str(run / "checkpoints/last/pretrained_model")
-    material = read([write(tmp_path / "results.json", compared)])
+    material = read([write(tmp_path / "sequences" / "results.json", compared)])
     assert [(run.name, run.student) for run in material.runs] == [("craft", "drawer, seed 0")]
     assert not material.is_alone(material.runs[0])
 

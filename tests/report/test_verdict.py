@@ -48,6 +48,15 @@ def test_a_wide_interval_does_not_make_half_a_loss_a_success(tmp_path: Path) -> 
     assert verdict.sentence.en.startswith("Part of the old tasks is lost")
 
 
+def test_a_teacher_that_knew_nothing_has_nothing_to_keep(tmp_path: Path) -> None:
+    nothing = {"old_success": 0.0, "new_success": 0.0}
+    compared = comparison(teacher=nothing, methods={"craft": nothing}, episodes_per_task=1)
+    verdict = verdicts(read([write(tmp_path / "results.json", compared)]))[0]
+    assert verdict.sentence.en.startswith("**CRaFT** succeeds in **0.00** of old-task episodes")
+    assert "1 episode per task" in verdict.asides[-1].en
+    assert verdict.tiles[0].mood == ""
+
+
 def test_lost_plasticity_and_better_methods_are_said(tmp_path: Path) -> None:
     verdict = judged(tmp_path, {"plain": (0.0, 0.9), "craft": (0.93, 0.7), "replay": (0.96, 0.7)})
     asides = " ".join(aside.en for aside in verdict.asides)

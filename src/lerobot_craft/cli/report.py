@@ -26,7 +26,8 @@ def main(arguments: Sequence[str]) -> int:
         The exit code.
     """
     try:
-        given = parser().parse_args(normalize(arguments))
+        # Paths may stand before and after flags.
+        given = parser().parse_intermixed_args(normalize(arguments))
     except SystemExit as stop:
         return 0 if stop.code in (0, None) else 2
     from lerobot_craft.report import write_card, write_report

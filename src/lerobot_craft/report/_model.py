@@ -321,4 +321,5 @@ class Material:
 
     def is_alone(self, run: TrainingRun) -> bool:
         """Return whether a run is part of no demo or comparison that is reported too."""
-        return not any(run.path.is_relative_to(comparison.path) for comparison in self.comparisons)
+        inside = any(run.path.is_relative_to(comparison.path) for comparison in self.comparisons)
+        return run.student is None and not inside

@@ -63,9 +63,9 @@ def baseline(comparison: Comparison) -> Method | None:
 
 
 def kept(method: Method, teacher: Method | None) -> str | None:
-    """Return whether the old tasks are `kept`, kept in `part` or `lost`; None where that is not known."""
+    """Return whether the old tasks are `kept`, kept in `part` or `lost`; None where there was nothing to lose."""
     old, before = method.get("old_success"), None if teacher is None else teacher.get("old_success")
-    if old is None or before is None:
+    if old is None or before is None or before.mean <= NOISE:
         return None
     reached = max(old.mean, old.high if old.high is not None else old.mean)
     if old.mean >= before.mean - NOISE or (reached >= before.mean and old.mean >= 0.9 * before.mean):
@@ -141,22 +141,20 @@ def _asides(comparison: Comparison, method: Method, plain: Method | None) -> tup
 
 def _basis(comparison: Comparison) -> Text:
     """Return what the numbers rest on."""
-    episodes = "–" if comparison.episodes is None else str(comparison.episodes)
     splits, seeds = max(len(comparison.problems), 1), max(len(comparison.seeds), 1)
     words = Text(
-        "{splits} of old and new tasks, {seeds}, {episodes} episodes per task; ranges in parentheses are 95 % "
-        "intervals.",
+        "{splits} of old and new tasks, {seeds}, {episodes} per task; ranges in parentheses are 95 % intervals.",
         "{splits} 种新旧任务划分，{seeds} 个训练种子，每个任务 {episodes} 个回合；括号内为 95 % 区间。",
     )
     return words.fill(
         splits=Text(_plural(splits, "split"), str(splits)),
         seeds=Text(_plural(seeds, "training seed"), str(seeds)),
-        episodes=episodes,
+        episodes=Text(_plural(comparison.episodes, "episode"), _count(comparison.episodes)),
     )
 
 
-def _plural(count: int, noun: str) -> str:
-    return f"{count} {noun}{'' if count == 1 else 's'}"
+def _plural(count: int | None, noun: str) -> str:
+    return f"{_count(count)} {noun}{'' if count == 1 else 's'}"
 
 
 def _tiles(method: Method, teacher: Method | None, plain: Method | None, state: str | None) -> tuple[Tile, ...]:
