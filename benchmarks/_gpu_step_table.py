@@ -34,6 +34,9 @@ def table(figures: dict[str, Any]) -> str:
         parts.append(_a9(figures["a9"], figures.get("bf16", {}).get("rows", {})))
     if figures.get("profile"):
         parts.append(_profile(figures["profile"]))
+    if figures.get("surgery"):
+        lines = [f"- {name.removesuffix('_ms')}: {value:.3g}" for name, value in figures["surgery"].items()]
+        parts.append("### Passes over the gradients, ms\n\n" + "\n".join(lines))
     if figures.get("syncs"):
         parts.append(_syncs(figures["syncs"]))
     for name, error in figures.get("failed", {}).items():

@@ -27,7 +27,7 @@ import torch
 
 import _full_size as full
 from _figures import parser, write_figures
-from _gpu_step_parts import a9, data, growth_words, make_cache, parameter_counts, profile, syncs
+from _gpu_step_parts import a9, data, growth_words, make_cache, parameter_counts, profile, surgery, syncs
 from _gpu_step_table import table
 from _step_variants import Timed, Variant, measure
 
@@ -170,6 +170,7 @@ def step_part(session: Session, name: str, extra: tuple[str, ...] = (), *, timed
         session.attempt("syncs", lambda: session.figures.update(syncs=syncs(run, cache, session.device)))
     if "profile" in extra:
         session.attempt("profile", lambda: session.figures.update(profile=profile(run, cache, session.device)))
+        session.attempt("surgery", lambda: session.figures.update(surgery=surgery(run, session.device)))
     if "a9" in extra:
         session.attempt("a9", lambda: session.figures.update(a9=a9(run, session.folder, session.device, session.tiny)))
     run.accelerator.free_memory()
