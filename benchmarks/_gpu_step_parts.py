@@ -5,7 +5,7 @@ import statistics
 import time
 import warnings
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,8 @@ from _hidden_against_tokens import build, target_bytes
 from _step_variants import Variant, clock, make_loop, make_step
 
 LAYERS, POOLING = (-2, -1), "vision_mean_text_last"
-FRAMES = 16
+# LeRobot decodes the images of every row of a chunk to read its actions, so frames are few and repeated.
+FRAMES = 8
 
 
 def parameter_counts(run: Any) -> dict[str, Any]:  # noqa: ANN401
@@ -184,6 +185,42 @@ def profile(run: Any, cache: Path, device: str) -> dict[str, Any]:  # noqa: ANN4
         if loop.retention is not None:
             loop.retention.term._batches.close()
     return found
+
+
+def surgery(run: Any, device: str) -> dict[str, float]:  # noqa: ANN401
+    """Return milliseconds of each pass over two gradients as large as the run's, and of passes that only read them."""
+    from lerobot_craft.surgery import gradient_products, merge_
+    from lerobot_craft.surgery._merge import Surgery
+
+    parameters = [torch.nn.Parameter(torch.zeros_like(p)) for p in run.model.parameters() if p.requires_grad]
+    task, retention = ([torch.randn_like(p) for p in parameters] for _ in range(2))
+    for parameter, gradient in zip(parameters, task, strict=True):
+        parameter.grad = gradient
+    weight = torch.full((), 0.5, device=device)
+    coefficients = Surgery(1.0, weight, torch.zeros_like(weight).bool(), torch.ones_like(weight).bool())
+    passes: dict[str, Callable[[], object]] = {
+        "products": lambda: gradient_products(task, retention),
+        "merge": lambda: merge_(parameters, list(retention), coefficients),
+        "norms alone": lambda: torch._foreach_norm(task + retention, 2.0, dtype=torch.float32),
+        "dots in the gradients' own dtype": lambda: _dots(task, retention),
+    }
+    figures = {}
+    for name, one in passes.items():
+        one()
+        times = []
+        for _ in range(5):
+            began = clock(device)
+            one()
+            times.append(1000 * (clock(device) - began))
+        figures[f"{name}_ms"] = statistics.median(times)
+    exact = float(gradient_products(task, retention).dot)
+    size = float(torch.stack([(g.float() * r.float()).abs().sum() for g, r in zip(task, retention, strict=True)]).sum())
+    figures["dots_off_by"] = abs(float(_dots(task, retention)) - exact) / size
+    return figures
+
+
+def _dots(left: list[Tensor], right: list[Tensor]) -> Tensor:
+    return torch.stack([torch.dot(a.view(-1), b.view(-1)).float() for a, b in zip(left, right, strict=True)]).sum()
 
 
 def _busy(profiled: Any, device: str) -> dict[str, tuple[float, int]]:  # noqa: ANN401

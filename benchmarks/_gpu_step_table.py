@@ -11,10 +11,20 @@ TITLES = {
     "smolvla": "SmolVLA, all of it training",
 }
 
+INTRODUCTION = """## A full-size policy
+
+`python benchmarks/gpu_step.py --device cuda`: one optimizer step of `lerobot-craft train` (the run, the loop's step,
+the anchors and their preprocessing are the command's own; weights are random), two cameras of 224×224, 64 text and
+128 action tokens, AdamW. One step of every row a round, in turn; seconds are the median, *plain* is the same step
+with CRaFT off, and ratios are taken within a round. *Floor* is plain plus the forward and backward pass of a batch of
+anchors that is ready on the device, and nothing else. *Separate gradient* is what projection or a bound on the
+retention step needs; the other rows of ours send λ·L_ret straight into `.grad`. *Naive* is clone, zero, backward,
+clone, list arithmetic."""
+
 
 def table(figures: dict[str, Any]) -> str:
     """Return every part that was measured as Markdown."""
-    parts = [_machine(figures.get("machine", {}))]
+    parts = [INTRODUCTION, _machine(figures.get("machine", {}))]
     parts += [_steps(title, figures[name]) for name, title in TITLES.items() if "rows" in figures.get(name, {})]
     if figures.get("growth"):
         parts.append(_growth(figures["growth"]))
@@ -24,6 +34,9 @@ def table(figures: dict[str, Any]) -> str:
         parts.append(_a9(figures["a9"], figures.get("bf16", {}).get("rows", {})))
     if figures.get("profile"):
         parts.append(_profile(figures["profile"]))
+    if figures.get("surgery"):
+        lines = [f"- {name.removesuffix('_ms')}: {value:.3g}" for name, value in figures["surgery"].items()]
+        parts.append("### Passes over the gradients, ms\n\n" + "\n".join(lines))
     if figures.get("syncs"):
         parts.append(_syncs(figures["syncs"]))
     for name, error in figures.get("failed", {}).items():

@@ -27,7 +27,7 @@ import torch
 
 import _full_size as full
 from _figures import parser, write_figures
-from _gpu_step_parts import a9, data, growth_words, make_cache, parameter_counts, profile, syncs
+from _gpu_step_parts import a9, data, growth_words, make_cache, parameter_counts, profile, surgery, syncs
 from _gpu_step_table import table
 from _step_variants import Timed, Variant, measure
 
@@ -152,14 +152,10 @@ def setup_of(name: str, session: Session) -> full.Setup:
 
 def step_part(session: Session, name: str, extra: tuple[str, ...] = (), *, timed: bool = True) -> None:
     """Time all rows of a part on one run, where asked, then what else is measured on that run."""
-    run = full.build_run(
-        setup_of(name, session),
-        session.folder,
-        session.folder / "data",
-        session.device,
-        session.batch,
-        workers(session),
-    )
+    # Elsewhere one task batch is all that is read, and processes reading ahead would disturb the times.
+    workers = 8 if "data" in extra and not session.tiny else 0
+    data_root = session.folder / "data"
+    run = full.build_run(setup_of(name, session), session.folder, data_root, session.device, session.batch, workers)
     entry = session.figures.setdefault(name, parameter_counts(run))
     session.say(f"{name}: run built, {entry['parameters'] / 1e6:.1f} M parameters")
     kinds = ("hidden", "action") if name == "smolvla" else ("hidden", "tokens", "action")
@@ -174,6 +170,7 @@ def step_part(session: Session, name: str, extra: tuple[str, ...] = (), *, timed
         session.attempt("syncs", lambda: session.figures.update(syncs=syncs(run, cache, session.device)))
     if "profile" in extra:
         session.attempt("profile", lambda: session.figures.update(profile=profile(run, cache, session.device)))
+        session.attempt("surgery", lambda: session.figures.update(surgery=surgery(run, session.device)))
     if "a9" in extra:
         session.attempt("a9", lambda: session.figures.update(a9=a9(run, session.folder, session.device, session.tiny)))
     run.accelerator.free_memory()
@@ -248,11 +245,6 @@ def growth_part(session: Session) -> None:
         gc.collect()
         if session.device == "cuda":
             torch.cuda.empty_cache()
-
-
-def workers(session: Session) -> int:
-    """Return how many processes read task batches."""
-    return 0 if session.tiny else 8
 
 
 def run_parts(session: Session, parts: list[str]) -> None:
