@@ -29,10 +29,10 @@ def modes(root: Path, device: str, rounds: int) -> dict[str, float]:
     for turn in range(3):
         for kind, times in builds.items():
             began = _clock(device)
-            _build(root / f"{kind}-{turn}", kind, teacher, paths.data)
+            build(root / f"{kind}-{turn}", kind, teacher, paths.data, ANCHORS)
             times.append(_clock(device) - began)
     for kind in builds:
-        figures[f"modes.{kind}_target_bytes"] = _target_bytes(root / f"{kind}-0")
+        figures[f"modes.{kind}_target_bytes"] = target_bytes(root / f"{kind}-0")
     steps = _steps(root, teacher, paths.data, device)
     for step in steps.values():
         step()
@@ -76,7 +76,16 @@ def _teacher(path: Path, device: str) -> Any:  # noqa: ANN401 -- our own datacla
     return type(small)(TinyPI0FastPolicy(config).eval(), small.preprocess, small.postprocess)
 
 
-def _build(directory: Path, kind: str, teacher: Any, data: Path) -> None:  # noqa: ANN401 -- as above
+def build(
+    directory: Path,
+    kind: str,
+    teacher: Any,  # noqa: ANN401 -- as above
+    data: Path,
+    count: int,
+    *,
+    autocast: bool = False,
+) -> None:
+    """Build a real cache of the first frames of a dataset."""
     from lerobot_craft.anchors import CachePlan, build_cache, random_access
     from lerobot_craft.caching import CacheSettings
     from lerobot_craft.caching._source import open_dataset
@@ -84,16 +93,22 @@ def _build(directory: Path, kind: str, teacher: Any, data: Path) -> None:  # noq
     from lerobot_craft.policies import make_tap
 
     settings = CacheSettings(
-        policy_path="", repo_id=str(data), output_dir=directory, kinds=(kind,), layers_to_save=(-2, -1)
+        policy_path="",
+        repo_id=str(data),
+        output_dir=directory,
+        kinds=(kind,),
+        layers_to_save=(-2, -1),
+        autocast=autocast,
     )
     dataset = open_dataset(settings, teacher.policy.config)
     tap = make_tap(teacher.policy, layers=(-2, -1)) if kind == "hidden" else None
-    plan = CachePlan(kinds=(kind,), frame_indices=tuple(range(ANCHORS)), batch_size=BATCH)
+    plan = CachePlan(kinds=(kind,), frame_indices=tuple(range(count)), batch_size=BATCH)
     label = make_label(teacher, settings, tap, "vision_mean_text_last" if tap else None)
     build_cache(directory, plan, random_access(dataset.__getitem__), label)
 
 
-def _target_bytes(directory: Path) -> float:
+def target_bytes(directory: Path) -> float:
+    """Return the bytes of one anchor's targets."""
     from lerobot_craft.anchors import AnchorCache
 
     targets = AnchorCache.open(directory).targets([0])

@@ -109,6 +109,7 @@ def train_worker(pipe: Connection, plan: Plan) -> None:
     from _pixels_data import frames_in_memory
     from lerobot_craft.cli import cache as cache_command
     from lerobot_craft.cli import train as train_command
+    from lerobot_craft.merging import merge_checkpoints
 
     def run(main: Callable[[list[str]], int], words: list[str], log: Path) -> None:
         with _logged(log), frames_in_memory(as_bytes=main is train_command.main):
@@ -126,16 +127,10 @@ def train_worker(pipe: Connection, plan: Plan) -> None:
             run(cache_command.main, cache_words(plan, job.seed, job.name), log)
             return {}
         if job.kind == "merge":
-            from _pixels_merge import merge
-
+            student = plan.checkpoint(job.seed, MERGED_METHOD)
             for alpha in ALPHAS:
-                name = f"merge_{alpha:.1f}"
-                merge(
-                    plan.teacher(job.seed),
-                    plan.checkpoint(job.seed, MERGED_METHOD),
-                    alpha,
-                    plan.checkpoint(job.seed, name),
-                )
+                output = plan.checkpoint(job.seed, f"merge_{alpha:.1f}")
+                merge_checkpoints(plan.teacher(job.seed), student, alpha, output)
             return {}
         if job.kind == "cost":
             return {"update_s": _cost(plan, job, lambda words: run(train_command.main, words, log))}

@@ -87,13 +87,20 @@ def make_step(row: str, setup: Setup) -> Callable[[], None]:
 
 def naive_step(setup: Setup) -> None:
     """Do the surgery on lists of clones."""
-    parameters = [p for p in setup.model.parameters() if p.requires_grad]
     setup.optimizer.zero_grad()
     setup.task().backward()
-    task = [p.grad.clone() for p in parameters]
-    setup.optimizer.zero_grad()
-    setup.anchors().backward()
-    retention = [p.grad.clone() for p in parameters]
+    naive_surgery([p for p in setup.model.parameters() if p.requires_grad], setup.optimizer, setup.anchors)
+    setup.optimizer.step()
+
+
+def naive_surgery(
+    parameters: list[nn.Parameter], optimizer: torch.optim.Optimizer, anchors: Callable[[], Tensor]
+) -> None:
+    """Project and merge as prototypes do: the task gradient is in `.grad`, and so is the result."""
+    task = _clones(parameters)
+    optimizer.zero_grad()
+    anchors().backward()
+    retention = _clones(parameters)
     dot = sum((g * r).sum() for g, r in zip(task, retention, strict=True))
     squared = sum((r * r).sum() for r in retention)
     length = torch.sqrt(sum((g * g).sum() for g in task)) * torch.sqrt(squared)
@@ -101,7 +108,10 @@ def naive_step(setup: Setup) -> None:
         task = [g - dot / squared * r for g, r in zip(task, retention, strict=True)]
     for p, merged in zip(parameters, [g + 1.0 * r for g, r in zip(task, retention, strict=True)], strict=True):
         p.grad = merged
-    setup.optimizer.step()
+
+
+def _clones(parameters: list[nn.Parameter]) -> list[Tensor]:
+    return [torch.zeros_like(p) if p.grad is None else p.grad.clone() for p in parameters]
 
 
 def torchjd_step(setup: Setup) -> None:

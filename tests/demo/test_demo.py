@@ -62,6 +62,39 @@ def test_everything_left_behind_is_usable(finished: tuple[Path, Outcome], tmp_pa
     assert again.code == 0, again.text
 
 
+def test_the_page_shows_the_results(finished: tuple[Path, Outcome]) -> None:
+    output, outcome = finished
+    page = (output / "report.html").read_text(encoding="utf-8")
+    assert f"All of it on one page: {output / 'report.html'}" in outcome.text
+    # Three steps are too few for a line of the log, so there is no course of training to show.
+    for section in ("success", "normalization", "cost", "settings", "commands"):
+        assert f'<section id="{section}">' in page
+    # The command as it was typed, and a setting that differs from its default.
+    assert "--craft.preset=craft" in page
+    assert "<code>craft.lambda_controller</code>" in page
+
+
+@pytest.mark.parametrize(
+    ("left_out", "said"),
+    [
+        (("plain_teacher_statistics", "craft"), "Not all methods are finished"),
+        (("plain", "plain_teacher_statistics", "craft"), "No fine-tuning is measured yet"),
+        (("teacher", "plain", "plain_teacher_statistics", "craft"), "has evaluated nothing yet"),
+    ],
+)
+def test_a_demo_that_stopped_half_way_can_be_looked_at(
+    finished: tuple[Path, Outcome], tmp_path: Path, left_out: tuple[str, ...], said: str
+) -> None:
+    stages = json.loads((finished[0] / "stages.json").read_text())
+    for stage in left_out:
+        del stages["stages"][f"evaluate {stage}"]
+    (tmp_path / "stages.json").write_text(json.dumps(stages))
+    outcome = craft(["report", str(tmp_path), f"--output={tmp_path}/report.html"])
+    assert outcome.code == (2 if "teacher" in left_out else 0), outcome.text
+    page = tmp_path / "report.html"
+    assert said in (page.read_text(encoding="utf-8") if page.exists() else outcome.text)
+
+
 def test_run_again_it_reuses_what_is_finished(finished: tuple[Path, Outcome]) -> None:
     output, _ = finished
     before = without_times(output)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The guard keeps the teacher's statistics, widens what the teacher never saw move, and says so."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -44,6 +45,21 @@ def test_teachers_statistics_are_saved(kept: Path, problem: Problem) -> None:
                 same[CONSTANT] = False
                 assert after[key][CONSTANT] > 1
             assert torch.equal(before[key].reshape(-1)[same], after[key].reshape(-1)[same]), key
+
+
+def test_the_table_is_recorded(kept: Path, replaced: Path) -> None:
+    record = json.loads((kept / "run.json").read_text())
+    rows = {row["feature"]: row for row in record["normalization"]}
+    seen = [row["widened"] for name, row in rows.items() if name.startswith("observation")]
+    assert seen == [[CONSTANT]] * len(seen)
+    assert seen
+    assert rows["action"]["widened"] == []
+    assert json.loads((replaced / "run.json").read_text())["normalization"] == []
+    assert record["command"].startswith("lerobot-craft train --")
+    assert record["settings"]["craft.retention_mode"] == {"value": "none", "default": "hidden"}
+    assert record["settings"]["steps"] == {"value": 1, "default": 100000}
+    # Where the run is, and what is as always, was not chosen.
+    assert not {"output_dir", "craft.normalization", "policy.input_features"} & set(record["settings"])
 
 
 def test_datasets_statistics_are_lerobots(replaced: Path, problem: Problem) -> None:

@@ -36,6 +36,8 @@ class AnchorBatches:
         indices: Serve these anchors only, such as the training part of a split.
         cycle: Go back to the first epoch's order after so many epochs; None never does.
         prefetch: How many batches to decode ahead on a thread; 0 uses none.
+        pin_memory: Put batches that are decoded ahead into pinned memory, from where a GPU copies them while the host
+            goes on.
     """
 
     def __init__(
@@ -49,6 +51,7 @@ class AnchorBatches:
         indices: Sequence[int] | Tensor | None = None,
         cycle: int | None = None,
         prefetch: int = 0,
+        pin_memory: bool = False,
     ) -> None:
         _check(batch_size=batch_size, rank=rank, world_size=world_size, cycle=cycle, prefetch=prefetch)
         self.source = source
@@ -61,6 +64,7 @@ class AnchorBatches:
         self.indices = np.asarray(checked_indices(chosen, len(source)), dtype=np.int64)
         self._consumed = 0
         self._prefetch = prefetch
+        self._pin_memory = pin_memory
         self._waiting: deque[Future[AnchorBatch]] = deque()
         self._executor: ThreadPoolExecutor | None = None
 
@@ -119,12 +123,16 @@ class AnchorBatches:
         # One more than asked for, because the first of them is what this call returns.
         while len(self._waiting) <= self._prefetch:
             ahead = self._consumed + len(self._waiting) * self.global_batch
-            self._waiting.append(self._executor.submit(self.batch_at, ahead))
+            self._waiting.append(self._executor.submit(self._ahead, ahead))
         try:
             return self._waiting.popleft().result()
         except BaseException:
             self._forget_prefetched()  # so that the next call tries this same position again
             raise
+
+    def _ahead(self, position: int) -> AnchorBatch:
+        batch = self.batch_at(position)
+        return batch.pinned() if self._pin_memory else batch
 
     def _forget_prefetched(self) -> None:
         for future in self._waiting:

@@ -33,6 +33,11 @@ class AnchorBatch:
     targets: dict[str, Tensor]
     indices: Tensor
 
+    def pinned(self) -> "AnchorBatch":
+        """Return the same batch in pinned memory; needs a GPU."""
+        frames = {name: v.pin_memory() if isinstance(v, Tensor) else v for name, v in self.frames.items()}
+        return AnchorBatch(frames, {name: v.pin_memory() for name, v in self.targets.items()}, self.indices)
+
 
 class Split(NamedTuple):
     """Two disjoint sets of anchor indices, each sorted."""

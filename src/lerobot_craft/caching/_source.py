@@ -3,7 +3,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from huggingface_hub.errors import HFValidationError, OfflineModeIsEnabled, RepositoryNotFoundError
@@ -28,7 +28,23 @@ _NOT_FOUND = (FileNotFoundError, NotADirectoryError, HFValidationError, OfflineM
 type Progress = Callable[[int, int], None]
 
 
-def open_dataset(settings: CacheSettings, config: PreTrainedConfig) -> LeRobotDataset:
+class DatasetChoice(Protocol):
+    """Which dataset: what every command's settings say about it, under the names of `CacheSettings`."""
+
+    @property
+    def repo_id(self) -> str: ...
+
+    @property
+    def root(self) -> Path | None: ...
+
+    @property
+    def episodes(self) -> tuple[int, ...] | None: ...
+
+    @property
+    def revision(self) -> str | None: ...
+
+
+def open_dataset(settings: DatasetChoice, config: PreTrainedConfig) -> LeRobotDataset:
     """Open the dataset with the observation history and the action chunk that the policy reads.
 
     Raises:
@@ -40,6 +56,11 @@ def open_dataset(settings: CacheSettings, config: PreTrainedConfig) -> LeRobotDa
     repo_id = f"local/{Path(settings.repo_id).resolve().name}" if is_folder else settings.repo_id
     try:
         meta = LeRobotDatasetMetadata(repo_id, **where)
+        if strange := sorted(set(settings.episodes or ()) - set(range(meta.total_episodes))):
+            raise UsageError(
+                f"`--dataset.episodes` names {', '.join(map(str, strange))}: `{settings.repo_id}` has episodes 0 to "
+                f"{meta.total_episodes - 1}."
+            )
         dataset = LeRobotDataset(
             repo_id,
             episodes=None if settings.episodes is None else list(settings.episodes),

@@ -11,6 +11,7 @@ from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError, O
 from lerobot.configs.policies import PreTrainedConfig
 from lerobot.policies.factory import get_policy_class, make_pre_post_processors
 from lerobot.policies.pretrained import PreTrainedPolicy
+from lerobot.utils.device_utils import is_torch_device_available
 from safetensors import SafetensorError
 from torch import Tensor
 
@@ -44,33 +45,57 @@ class Teacher:
     postprocess: Callable[[Tensor], Tensor]
 
 
-def load_teacher(path: str, device: str | None = None) -> Teacher:
+def load_teacher(path: str, device: str | None = None, flag: str = "--policy.path") -> Teacher:
     """Load a checkpoint with the processors saved beside it, statistics and all.
+
+    The adapters of a LoRA checkpoint are merged into the policy they were trained on, which the checkpoint names.
 
     Args:
         path: A folder or a Hub repository.
         device: Where to run it; None is the checkpoint's own choice where this machine has it.
+        flag: Where the path was given, for the message.
 
     Raises:
-        UsageError: If there is no checkpoint.
+        UsageError: If there is no checkpoint, or no such device.
     """
     import_support_for(path)
     try:
         config = PreTrainedConfig.from_pretrained(path)
         if device is not None:
+            _check_device(device)
             config.device = device
-        policy = get_policy_class(config.type).from_pretrained(path, config=config)
+        policy = _load_policy(path, config)
         pre, post = make_pre_post_processors(
             config, pretrained_path=path, preprocessor_overrides={"device_processor": {"device": config.device}}
         )
     except _UNREADABLE as error:
         raise UsageError(
-            f"`--policy.path={path}` could not be loaded: expected a folder or a Hub repository with `config.json`, "
+            f"`{flag}={path}` could not be loaded: expected a folder or a Hub repository with `config.json`, "
             f"`model.safetensors` and the processors' files. ({type(error).__name__}: {error})"
         ) from error
     check_loaded(policy, path)
     policy.eval()
     return Teacher(policy, pre, post)
+
+
+def _check_device(device: str) -> None:
+    try:
+        available = is_torch_device_available(device)
+    except ValueError as error:
+        raise UsageError(f"`--device={device}` is unknown: expected cpu, cuda, mps or xpu.") from error
+    if not available:
+        raise UsageError(f"`--device={device}` is not on this machine: use `--device=cpu`.")
+
+
+def _load_policy(path: str, config: PreTrainedConfig) -> PreTrainedPolicy:
+    load = get_policy_class(config.type).from_pretrained
+    if not config.use_peft:
+        return load(path, config=config)
+    from peft import PeftConfig, PeftModel
+
+    adapter = PeftConfig.from_pretrained(path)
+    base = load(adapter.base_model_name_or_path, config=config)
+    return PeftModel.from_pretrained(base, path, config=adapter).merge_and_unload().to(config.device)
 
 
 def usual_pooling(tap: Tap, kind: str, batch: dict[str, Any]) -> Pooling:

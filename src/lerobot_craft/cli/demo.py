@@ -33,6 +33,8 @@ def main(arguments: Sequence[str]) -> int:
     settings = DemoSettings(**vars(given))
     # Everything the demo needs is on this machine, and asking the Hub about it would only cost time.
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    # The policies are small and run on a CPU; a copy of a process that has met a GPU cannot use it any more.
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""
     from lerobot_craft.demo._run import run
 
     return run(settings)

@@ -30,7 +30,7 @@ def main(arguments: Sequence[str]) -> int:
     if only_print:
         sys.stdout.write(print_config(config))
         return 0
-    return train(config)
+    return train(config, words)
 
 
 def _help(words: Sequence[str]) -> int:

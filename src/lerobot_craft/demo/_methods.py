@@ -104,6 +104,11 @@ class Folders:
         """The results."""
         return self.root / "results.json"
 
+    @property
+    def report(self) -> Path:
+        """The page that shows them."""
+        return self.root / "report.html"
+
     def run(self, name: str) -> Path:
         """Return the folder of one training run."""
         return self.root / "runs" / name

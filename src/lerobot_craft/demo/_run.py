@@ -11,6 +11,7 @@ from lerobot_craft.demo._methods import METHODS, NUM_ANCHORS, Folders
 from lerobot_craft.demo._record import Record, make_results, method_results, table, write_json
 from lerobot_craft.demo._settings import DemoSettings
 from lerobot_craft.evaluation import check_tasks
+from lerobot_craft.report import write_report
 
 if TYPE_CHECKING:
     from lerobot_craft.demo._stages import Stages
@@ -45,6 +46,8 @@ def run(settings: DemoSettings) -> int:
     write_json(folders.results, results)
     console.line(f"\n{table(results)}\n")
     console.line(f"{results['wall_s']:.0f} s in all, {settings.episodes} episodes per task. {folders.results}")
+    write_report([folders.root], folders.report)
+    console.line(f"All of it on one page: {folders.report}")
     return 0
 
 

@@ -5,6 +5,7 @@ Only what needs no LeRobot is imported here: `_dataset`, `_columns` and `_rollou
 """
 
 from lerobot_craft.evaluation._demonstrations import Demonstration, demonstrate
+from lerobot_craft.evaluation._forgetting import ForgettingMetrics, forgetting_metrics
 from lerobot_craft.evaluation._success import TaskSuccess, wilson_interval
 from lerobot_craft.evaluation._tasks import (
     Expert,
@@ -18,10 +19,12 @@ from lerobot_craft.evaluation._tasks import (
 __all__ = [
     "Demonstration",
     "Expert",
+    "ForgettingMetrics",
     "Simulator",
     "TaskSuccess",
     "check_tasks",
     "demonstrate",
+    "forgetting_metrics",
     "instruction",
     "instruction_vector",
     "task_names",

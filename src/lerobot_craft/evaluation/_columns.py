@@ -23,13 +23,13 @@ BATCHED = "__getitems__"
 @contextmanager
 def columns_in_memory() -> Iterator[None]:
     """Let every LeRobotDataset without images give its batches from memory, inside this context and this process."""
-    read: weakref.WeakKeyDictionary[LeRobotDataset, _Columns] = weakref.WeakKeyDictionary()
+    read: weakref.WeakKeyDictionary[LeRobotDataset, Columns] = weakref.WeakKeyDictionary()
 
     def batch(dataset: LeRobotDataset, indices: Sequence[int]) -> list[dict[str, Any]]:
         if dataset.meta.camera_keys:
             return [dataset[index] for index in indices]
         if dataset not in read:
-            read[dataset] = _Columns(dataset)
+            read[dataset] = Columns(dataset)
         return read[dataset].batch(indices)
 
     setattr(LeRobotDataset, BATCHED, batch)
@@ -39,7 +39,7 @@ def columns_in_memory() -> Iterator[None]:
         delattr(LeRobotDataset, BATCHED)
 
 
-class _Columns:
+class Columns:
     """The columns of one dataset.
 
     Args:

@@ -10,7 +10,8 @@ from tqdm import tqdm
 from lerobot_craft.evaluation._demonstrations import SEEDS_PER_RUN
 from lerobot_craft.evaluation._rollout import Rollouts
 from lerobot_craft.evaluation._settings import EvaluationSettings
-from lerobot_craft.evaluation._success import TaskSuccess, wilson_interval
+from lerobot_craft.evaluation._success import TaskSuccess
+from lerobot_craft.evaluation._summary import success_lines, success_results
 from lerobot_craft.evaluation._tasks import check_tasks
 
 
@@ -32,18 +33,7 @@ def evaluate(settings: EvaluationSettings) -> str:
     if settings.output is not None:
         settings.output.parent.mkdir(parents=True, exist_ok=True)
         settings.output.write_text(json.dumps(_results(settings, found), indent=2) + "\n", encoding="utf-8")
-    return "\n".join(line for name, successes in found.items() for line in _lines(name, successes)) + "\n"
-
-
-def _lines(name: str, successes: list[TaskSuccess]) -> list[str]:
-    width = max(len(success.task) for success in successes)
-    lines = [name]
-    for success in successes:
-        low, high = wilson_interval(sum(success.outcomes), len(success.outcomes))
-        lines.append(f"  {success.task:<{width}}  {success.rate:.2f}  {low:.2f}-{high:.2f}")
-    ends = [end for success in successes for end in success.outcomes]
-    low, high = wilson_interval(sum(ends), len(ends))
-    return [*lines, f"  {'all':<{width}}  {sum(ends) / len(ends):.2f}  {low:.2f}-{high:.2f}"]
+    return "\n".join(line for name, successes in found.items() for line in success_lines(name, successes)) + "\n"
 
 
 def _results(settings: EvaluationSettings, found: dict[str, list[TaskSuccess]]) -> dict[str, Any]:
@@ -51,17 +41,5 @@ def _results(settings: EvaluationSettings, found: dict[str, list[TaskSuccess]]) 
         "episodes_per_task": settings.episodes,
         "max_steps": settings.max_steps,
         "seed": settings.seed,
-        "checkpoints": {
-            name: {
-                success.task: {
-                    "success": round(success.rate, 4),
-                    "interval": [
-                        round(bound, 4) for bound in wilson_interval(sum(success.outcomes), len(success.outcomes))
-                    ],
-                    "outcomes": list(success.outcomes),
-                }
-                for success in successes
-            }
-            for name, successes in found.items()
-        },
+        "checkpoints": {name: success_results(successes) for name, successes in found.items()},
     }

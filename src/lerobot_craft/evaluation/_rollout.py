@@ -28,10 +28,12 @@ class Rollouts:
 
     Args:
         seeds: Where each episode starts; the same for every task and every checkpoint.
+        workers: Processes to spread the tasks over; as many as there are cores where None.
     """
 
-    def __init__(self, seeds: Sequence[int]) -> None:
+    def __init__(self, seeds: Sequence[int], workers: int | None = None) -> None:
         self._seeds = tuple(seeds)
+        self._workers = workers
         self._simulators: dict[str, list[Simulator]] = {}
 
     def success(self, checkpoint: Path, longest: Mapping[str, int], on_episodes: OnEpisodes) -> list[TaskSuccess]:
@@ -51,7 +53,7 @@ class Rollouts:
             # Made here, so that the workers of the next checkpoint have them too.
             self._simulators_of(task, min(SIDE_BY_SIDE, len(self._seeds)))
         found = []
-        for success in spread(lambda task: self._on_task(policy, task, longest[task]), list(longest)):
+        for success in spread(lambda task: self._on_task(policy, task, longest[task]), list(longest), self._workers):
             found.append(success)
             on_episodes(len(self._seeds))
         return found

@@ -23,14 +23,17 @@ def worker_count() -> int:
     return min(MOST_WORKERS, os.cpu_count() or 1) if sys.platform == "linux" else 1
 
 
-def spread[Piece, Outcome](work: Callable[[Piece], Outcome], pieces: Sequence[Piece]) -> Iterator[Outcome]:
+def spread[Piece, Outcome](
+    work: Callable[[Piece], Outcome], pieces: Sequence[Piece], workers: int | None = None
+) -> Iterator[Outcome]:
     """Yield what `work` makes of each piece, in the order of the pieces.
 
     Args:
         work: Called in a copy of this process, so that it may use whatever is in memory here.
         pieces: What it is called with.
+        workers: How many processes work at a time; `worker_count()` where None, and 1 is this one.
     """
-    count = min(worker_count(), len(pieces))
+    count = min(worker_count() if workers is None else workers, len(pieces))
     if count < 2:
         yield from map(work, pieces)
         return

@@ -31,7 +31,11 @@ def check_loaded(policy: nn.Module, path: str | Path) -> None:
         with safe_open(file, framework="pt") as saved:
             names = sorted(set(saved.keys()) & set(state))
             probes = names[:: max(1, len(names) // _PROBES)]
-            equal = [torch.equal(saved.get_tensor(name).to(state[name]), state[name]) for name in probes]
+            # A run that diverged saves NaN, which is not equal to itself.
+            equal = [
+                torch.equal(saved.get_tensor(name).to(state[name]).nan_to_num(), state[name].nan_to_num())
+                for name in probes
+            ]
     except SafetensorError as error:
         raise UsageError(f"`{file}` cannot be read ({error}): copy the checkpoint again.") from error
     # Not all: a type may tie or pad a tensor while it loads.

@@ -75,7 +75,8 @@ class HiddenRetention:
         batch = next(self._batches)
         frames = prepare(batch, self._preprocess, through={}, beside={}, device=self._device)
         student = self._features(frames).float()
-        target = batch.targets[self._target].to(student.device, torch.float32, non_blocking=True)
+        # Widened behind the copy: pinned memory then goes over without the host waiting for it.
+        target = batch.targets[self._target].to(student.device, non_blocking=True).float()
         if self._scale is not None:
             self._scale = self._scale.to(student.device, torch.float32)
         mask = batch.targets.get(f"{self._target}_mask")

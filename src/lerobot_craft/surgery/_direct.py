@@ -4,6 +4,7 @@
 Measures no products and projects nothing.
 """
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -11,7 +12,7 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from lerobot_craft.errors import UNREACHED, RetentionError
-from lerobot_craft.surgery._merge import without_nonfinite
+from lerobot_craft.surgery._merge import zero_nonfinite
 from lerobot_craft.surgery._products import accumulation_dtype
 
 
@@ -32,17 +33,15 @@ def backward_into_grad_(
     Raises:
         RetentionError: If the graph reaches none of the parameters.
     """
-    finite = torch.ones((), dtype=torch.bool, device=loss.device)
-    reached = False
+    sums: list[Tensor] = []
     inverse = None if loss_scale is None else loss_scale.reciprocal()
 
     def clean(gradient: Tensor) -> Tensor:
-        nonlocal finite, reached
-        reached = True
         # The sum is not finite where an entry is not; an overflow of the sum alone errs on the safe side.
-        all_finite = torch.isfinite(gradient.sum(dtype=accumulation_dtype(gradient.dtype)))
-        finite = finite & all_finite.to(finite.device)
-        kept = without_nonfinite(gradient, all_finite)
+        total = gradient.sum(dtype=accumulation_dtype(gradient.dtype))
+        # Asked of all sums at once at the end: with hundreds of small kernels the device would wait for the host.
+        sums.append(total)
+        kept = gradient if total.device.type == "cpu" and math.isfinite(total) else zero_nonfinite(gradient)
         return kept if inverse is None else kept * inverse.to(kept)
 
     seed = weight if loss_scale is None else weight * loss_scale
@@ -52,6 +51,6 @@ def backward_into_grad_(
     finally:
         for handle in handles:
             handle.remove()
-    if not reached:
+    if not sums:
         raise RetentionError(UNREACHED)
-    return finite
+    return torch.isfinite(torch.stack([total.to(loss.device) for total in sums])).all()

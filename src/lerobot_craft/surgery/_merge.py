@@ -140,6 +140,11 @@ def without_nonfinite(values: Tensor, finite: Tensor) -> Tensor:
     """
     if finite.device.type == "cpu" and finite:
         return values
+    return zero_nonfinite(values)
+
+
+def zero_nonfinite(values: Tensor) -> Tensor:
+    """Return a copy of `values` with 0 for every infinity and NaN."""
     return torch.nan_to_num(values, nan=0.0, posinf=0.0, neginf=0.0)
 
 

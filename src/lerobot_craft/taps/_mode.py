@@ -19,10 +19,11 @@ def eval_mode(module: nn.Module) -> Iterator[None]:
     Each submodule gets its own mode back, because policies keep frozen towers in `eval()` while the rest
     trains; a single `train()` at the end would lose that.
     """
-    before = [(part, part.training) for part in module.modules()]
-    module.eval()
+    training = [part for part in module.modules() if part.training]
+    if training:
+        module.eval()
     try:
         yield
     finally:
-        for part, training in before:
-            part.training = training
+        for part in training:
+            part.training = True

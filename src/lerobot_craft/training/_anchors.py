@@ -77,7 +77,7 @@ def open_anchors(cfg: TrainPipelineConfig, craft: CraftConfig, accelerator: Acce
 
 def default_directory(cfg: TrainPipelineConfig, craft: CraftConfig) -> Path:
     """Return where a cache goes that was given a source and no folder: beside the run's other output."""
-    return Path(cfg.output_dir) / "anchors" / KIND_OF_MODE[craft.mode]
+    return Path(cfg.output_dir) / "anchors" / KIND_OF_MODE[craft.mode].replace(",", "-")
 
 
 def build_words(cfg: TrainPipelineConfig, craft: CraftConfig, directory: Path) -> list[str]:
@@ -95,7 +95,7 @@ def build_words(cfg: TrainPipelineConfig, craft: CraftConfig, directory: Path) -
         "prompts_file": craft.prompts_file,
         "device": cfg.policy.device,
     }
-    if craft.mode.needs_tap:
+    if craft.mode.has_tap:
         place = {"layers_to_save": craft.layers_to_save} if craft.tap is None else {"tap": craft.tap}
         flags |= {**place, "pooling": craft.pooling}
     return [f"--{name}={value}" for name, value in flags.items() if value is not None]
@@ -157,20 +157,21 @@ def check_anchors(
     Raises:
         CacheMismatchError: With every difference, and the command that builds the right cache.
     """
-    if craft.normalization == Normalization.DATASET and not craft.mode.needs_tap:
+    if craft.normalization == Normalization.DATASET and not craft.mode.has_tap:
         # Actions are kept in the robot's units, so they can be learned again under other statistics.
         processor = None
-    unknown: dict[str, None] = {}
-    for mode in (None,) if craft.mode is RetentionMode.EWC else str(craft.mode).split("+"):
-        found = check_compatible(
-            cache,
-            mode=mode,
-            teacher=teacher,
-            processor=processor,
-            tap=None if tap is None else identify_tap(tap),
-            policy_path=str(cfg.policy.pretrained_path),
-        )
-        unknown |= dict.fromkeys(found)
+    # Only the first part of a sum looks at all there is to compare; the others have to be in the cache.
+    first, *others = craft.mode.parts
+    for part in others:
+        check_compatible(cache, mode=str(part), policy_path=str(cfg.policy.pretrained_path))
+    unknown = check_compatible(
+        cache,
+        mode=str(first) if craft.mode is not RetentionMode.EWC else None,
+        teacher=teacher,
+        processor=processor,
+        tap=None if tap is None else identify_tap(tap),
+        policy_path=str(cfg.policy.pretrained_path),
+    )
     if unknown:
         logger.warning(
             "The anchor cache %s does not say its %s; it is taken on trust.", cache.directory, ", ".join(unknown)

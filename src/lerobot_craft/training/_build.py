@@ -7,6 +7,7 @@ Order: accelerator, seed, datasets, policy, adapters, processors, optimizer, sav
 
 import dataclasses
 import logging
+import re
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -165,11 +166,13 @@ def _policy_and_anchors(
     if needs_cache:
         processor = identify_processor(before) if not cfg.resume else None
         cache = _anchors.open_anchors(cfg, craft, accelerator)
-        tap = _anchors.student_tap(policy, craft, cache) if craft.mode.needs_tap else None
+        tap = _anchors.student_tap(policy, craft, cache) if craft.mode.has_tap else None
         _anchors.check_anchors(cache, cfg, craft, teacher=teacher, processor=processor, tap=tap)
         if tap is not None and craft.freeze_behind_tap:
             # Before the optimizer and the wrapper for several processes: both look at what trains.
             freeze_behind_tap(tap)
+    if craft.enabled and craft.freeze is not None:
+        _freeze(policy, craft.freeze)
     rows = []
     if keeps_teacher(craft) and not cfg.resume:
         statistics = {cfg.rename_map.get(key, key): value for key, value in dataset.meta.stats.items()}
@@ -195,6 +198,25 @@ def _with_adapters(cfg: TrainPipelineConfig, policy: nn.Module) -> nn.Module:
     inner: Any = policy
     wrapped: nn.Module = inner.wrap_with_peft(peft_cli_overrides=dataclasses.asdict(cfg.peft))
     return wrapped
+
+
+def _freeze(policy: nn.Module, pattern: str) -> None:
+    """Keep the parameters whose name holds `pattern` from training.
+
+    Raises:
+        UsageError: If it holds for none of those that train, or for all.
+    """
+    training = {name: parameter for name, parameter in policy.named_parameters() if parameter.requires_grad}
+    frozen = [name for name in training if re.search(pattern, name)]
+    if not frozen or len(frozen) == len(training):
+        names = sorted({".".join(name.split(".")[:2]) for name in training})
+        raise UsageError(
+            f"`--craft.freeze={pattern}` holds for {'all' if frozen else 'none'} of the {len(training)} parameters "
+            f"that train: expected a part of the names of some. They begin with {', '.join(names)}."
+        )
+    for name in frozen:
+        training[name].requires_grad = False
+    logger.info("Frozen: %d of %d parameter tensors (`%s`)", len(frozen), len(training), pattern)
 
 
 def _sample_weighter(cfg: TrainPipelineConfig, policy: nn.Module, accelerator: Accelerator) -> Any:  # noqa: ANN401

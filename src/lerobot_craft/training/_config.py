@@ -4,6 +4,7 @@
 import contextlib
 import dataclasses
 import json
+import re
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -39,9 +40,14 @@ class RetentionMode(StrEnum):
         return self not in (RetentionMode.L2SP, RetentionMode.NONE)
 
     @property
-    def needs_tap(self) -> bool:
-        """Whether hidden states are among what is retained."""
-        return self in (RetentionMode.HIDDEN, RetentionMode.HIDDEN_ACTION)
+    def parts(self) -> tuple["RetentionMode", ...]:
+        """The modes whose losses it adds up; most are their own only part."""
+        return tuple(RetentionMode(part) for part in self.split("+"))
+
+    @property
+    def has_tap(self) -> bool:
+        """Whether hidden states are looked at."""
+        return RetentionMode.HIDDEN in self.parts
 
 
 class Normalization(StrEnum):
@@ -67,8 +73,7 @@ class CraftConfig(ConstraintConfig):
     Attributes:
         enabled: False is plain `lerobot-train`, bit for bit.
         preset: Name of a known method (`craft seed er lwf agem ewc l2sp plain`); fills what is not set explicitly.
-        retention_mode: What is retained: `hidden`, `action`, `hidden+action`, `token_ce`, `replay`, `l2sp`, `ewc` or
-            `none`.
+        retention_mode: `hidden`, `action`, `hidden+action`, `token_ce`, `replay`, `l2sp`, `ewc` or `none`.
         anchor_cache_dir: The anchor cache; built first where it is missing and `anchor_repo_id` is set.
         anchor_batch_size: Anchors per retention step and process.
         anchor_repo_id: Dataset the anchors come from when the cache has to be built.
@@ -84,6 +89,7 @@ class CraftConfig(ConstraintConfig):
         hidden_loss_type: Distance between hidden states: `mse`, `cosine` or `l1`.
         hidden_relative: Divide the hidden distance by the teacher's variance on the anchors.
         freeze_behind_tap: Freeze every parameter behind the tap; without it `hidden` does not protect behaviour.
+        freeze: Pattern of the names of parameters that stay as they are, such as `encoder`, whatever is retained.
         fisher_anchors: How many anchors the Fisher information of `ewc` is estimated on.
         normalization: Whose statistics the processors keep: `teacher`, or `dataset` as LeRobot does.
         held_out_anchors: Share of the anchors kept out of training to pick `checkpoints/best`; 0 turns it off.
@@ -109,6 +115,7 @@ class CraftConfig(ConstraintConfig):
     hidden_loss_type: str = "mse"
     hidden_relative: bool = False
     freeze_behind_tap: bool = False
+    freeze: str | None = None
     fisher_anchors: int = 100
     normalization: str = Normalization.TEACHER
     held_out_anchors: float = 0.1
@@ -131,6 +138,11 @@ class CraftConfig(ConstraintConfig):
             value = vars(self)[name]
             if value < 1:
                 found.append(f"`{name}={value}`: expected a whole number, 1 or more.")
+        if self.freeze is not None:
+            try:
+                re.compile(self.freeze)
+            except re.error as error:
+                found.append(f"`freeze={self.freeze}` is no pattern ({error}): expected one such as `encoder`.")
         if not 0 <= self.held_out_anchors < 1:
             found.append(f"`held_out_anchors={self.held_out_anchors}`: expected a share in [0, 1); 0 turns it off.")
         return found

@@ -12,7 +12,15 @@ from torch import Tensor, nn
 from lerobot_craft.anchors import AnchorBatches, AnchorCache
 from lerobot_craft.errors import UsageError
 from lerobot_craft.policies import Tap, older_preprocess, policy_loss
-from lerobot_craft.retention import EWC, L2SP, CombinedRetention, RetentionTerm, diagonal_fisher, make_retention
+from lerobot_craft.retention import (
+    EWC,
+    L2SP,
+    CombinedRetention,
+    HiddenRetention,
+    RetentionTerm,
+    diagonal_fisher,
+    make_retention,
+)
 from lerobot_craft.taps import eval_mode
 from lerobot_craft.training._anchors import Cache, student_tap
 from lerobot_craft.training._build import Run
@@ -78,7 +86,7 @@ def _anchored(run: Run) -> Retention:
     train, held_out = None, None
     if 0 < held_out_count < len(cache):
         train, held_out = cache.split(run.craft.held_out_anchors, SEED)
-    tap = student_tap(run.model, run.craft, cache) if run.craft.mode.needs_tap else None
+    tap = student_tap(run.model, run.craft, cache) if run.craft.mode.has_tap else None
     term = _term(run, cache, train, tap)
     return Retention(
         term=term,
@@ -90,10 +98,10 @@ def _anchored(run: Run) -> Retention:
     )
 
 
-def _feature_norms(run: Run, term: Any) -> dict[str, float]:  # noqa: ANN401 (as `_term` returns it)
+def _feature_norms(run: Run, term: HiddenRetention | CombinedRetention) -> dict[str, float]:
     names = ("student_feature_norm", "target_feature_norm")
-    prefix = "hidden/" if run.craft.mode is RetentionMode.HIDDEN_ACTION else ""
-    norms = torch.stack([term.metrics[f"{prefix}{name}"] for name in names])
+    prefix = f"{RetentionMode.HIDDEN}/" if isinstance(term, CombinedRetention) else ""
+    norms = torch.stack([term.metrics[prefix + name] for name in names])
     return dict(zip(names, run.accelerator.reduce(norms, reduction="mean").tolist(), strict=True))
 
 
@@ -112,15 +120,17 @@ def _term(
     mode: RetentionMode | None = None,
     batch_size: int | None = None,
     alone: bool = False,
-) -> Any:  # noqa: ANN401 (one of five classes without a common base)
+) -> Any:  # noqa: ANN401 (one of four classes without a common base)
     """Return the term of a mode on some of the anchors; `alone` gives every process the same batches."""
     mode = run.craft.mode if mode is None else mode
+    if len(mode.parts) > 1:
+        return CombinedRetention(
+            {
+                str(part): _term(run, cache, indices, tap, mode=part, batch_size=batch_size, alone=alone)
+                for part in mode.parts
+            }
+        )
     accelerator = run.accelerator
-    if mode is RetentionMode.HIDDEN_ACTION:
-        parts = (RetentionMode.HIDDEN, RetentionMode.ACTION)
-        terms = {str(part): _term(run, cache, indices, tap, mode=part, batch_size=batch_size) for part in parts}
-        # Not relative: the action loss's floor would have to be measured on the teacher, which a resumed run lacks.
-        return CombinedRetention(terms, relative=False)
     batches = AnchorBatches(
         cache,
         run.craft.anchor_batch_size if batch_size is None else batch_size,
@@ -130,6 +140,7 @@ def _term(
         indices=indices,
         # Decoding images on a thread hides behind work on a GPU; on a CPU both want the same cores.
         prefetch=2 if accelerator.device.type == "cuda" else 0,
+        pin_memory=accelerator.device.type == "cuda",
     )
     settings: dict[str, Any] = {"preprocess": _preprocess(run, cache)}
     if mode is RetentionMode.HIDDEN:
@@ -176,9 +187,9 @@ def _token_loss(run: Run) -> Callable[[dict[str, Any], int], Tensor]:
 
     def loss(batch: dict[str, Any], seed: int) -> Tensor:
         device = run.accelerator.device
-        labels = batch["labels"].to(device)
+        labels = batch["labels"].to(device, non_blocking=True)
         if "labels_mask" in batch:
-            mask = batch["labels_mask"].to(device).bool()
+            mask = batch["labels_mask"].to(device, non_blocking=True).bool()
         else:
             labels, mask = _left_aligned(labels)
         return own_loss({**batch, TOKENS: labels, TOKEN_MASK: mask}, seed)

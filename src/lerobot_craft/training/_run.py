@@ -4,6 +4,7 @@
 import logging
 import os
 import shutil
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from lerobot_craft.constraint import RetentionConstraint
@@ -15,6 +16,7 @@ from lerobot_craft.training._compat import Accelerator, TrainPipelineConfig
 from lerobot_craft.training._config import CraftTrainConfig, read_teacher
 from lerobot_craft.training._log import RunLog
 from lerobot_craft.training._loop import Loop
+from lerobot_craft.training._record import write_record
 from lerobot_craft.training._retention import Retention, build_retention
 
 if TYPE_CHECKING:
@@ -28,11 +30,12 @@ FLOAT16_LOSS_SCALE = 65536.0
 INTERRUPTED = 130
 
 
-def train(config: CraftTrainConfig) -> int:
+def train(config: CraftTrainConfig, words: Sequence[str] = ()) -> int:
     """Train a policy under a retention budget, or plainly where `craft.enabled` is false.
 
     Args:
         config: Validated settings.
+        words: The words they were parsed from, for the run's record.
 
     Returns:
         0 when the last step was reached, 130 when the run was interrupted and saved.
@@ -46,7 +49,7 @@ def train(config: CraftTrainConfig) -> int:
     _check_processes(config, accelerator)
     try:
         run = build(cfg, craft, accelerator)
-        loop = _make_loop(run)
+        loop = _make_loop(run, words)
         finished = loop.go()
         loop.log.close()
         if run.is_main:
@@ -76,7 +79,7 @@ def _check_processes(config: CraftTrainConfig, accelerator: Accelerator) -> None
         )
 
 
-def _make_loop(run: Run) -> Loop:
+def _make_loop(run: Run, words: Sequence[str]) -> Loop:
     teacher = _teacher(run.cfg)
     retention, constraint = None, None
     if run.craft.enabled:
@@ -94,6 +97,8 @@ def _make_loop(run: Run) -> Loop:
         env_processors = _compat.make_env_pre_post_processors(env_cfg=run.cfg.env, policy_cfg=run.cfg.policy)
     if run.is_main:
         _announce(run, retention)
+        if not run.cfg.resume:
+            write_record(run, retention, teacher, words)
     return Loop(run, log, teacher, constraint, retention, env_processors)
 
 

@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Figures of `gpu_step.py` as Markdown; measures nothing."""
+
+from typing import Any
+
+TITLES = {
+    "bf16": "π0_fast, bfloat16 weights",
+    "fp32": "π0_fast, float32 weights, bfloat16 autocast",
+    "checkpointing": "π0_fast, bfloat16 weights, gradient checkpointing",
+    "lora": "π0_fast, LoRA of rank 16 on the language model, bfloat16 weights",
+    "smolvla": "SmolVLA, all of it training",
+}
+
+
+def table(figures: dict[str, Any]) -> str:
+    """Return every part that was measured as Markdown."""
+    parts = [_machine(figures.get("machine", {}))]
+    parts += [_steps(title, figures[name]) for name, title in TITLES.items() if "rows" in figures.get(name, {})]
+    if figures.get("growth"):
+        parts.append(_growth(figures["growth"]))
+    if figures.get("data"):
+        parts.append(_data(figures["data"]))
+    if figures.get("a9"):
+        parts.append(_a9(figures["a9"], figures.get("bf16", {}).get("rows", {})))
+    if figures.get("syncs"):
+        parts.append(_syncs(figures["syncs"]))
+    for name, error in figures.get("failed", {}).items():
+        parts.append(f"`{name}` failed: {error}")
+    return "\n\n".join(parts)
+
+
+def _machine(found: dict[str, str]) -> str:
+    return "Machine: " + ", ".join(f"{name} {value}" for name, value in found.items()) + "."
+
+
+def _steps(title: str, entry: dict[str, Any]) -> str:
+    lines = [
+        f"### {title}",
+        "",
+        f"{entry['parameters'] / 1e6:,.1f} M parameters, {entry['trained'] / 1e6:,.1f} M of them trained; batch "
+        f"{entry['batch']} and as many anchors unless the row says otherwise; one copy of the gradients "
+        f"{entry['gradient_gb']:.1f} GB, in front of the tap {entry['gradient_in_front_gb']:.1f} GB.",
+        "",
+        "| step | seconds | quartiles | / plain | / floor | peak GB | above plain |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    rows = entry["rows"]
+    plain = next(iter(rows.values()))
+    for name, row in rows.items():
+        floor = _floor_of(name, rows)
+        over = f"{row['seconds'] / floor['seconds']:.3f}" if floor is not None else ""
+        low, high = row["quartiles"]
+        lines.append(
+            f"| {name} | {row['seconds']:.3f} | {low:.3f} to {high:.3f} | {row['ratio']:.3f} | {over} | "
+            f"{row['peak_gb']:.1f} | {row['peak_gb'] - plain['peak_gb']:+.1f} |"
+        )
+    return "\n".join(lines)
+
+
+def _floor_of(name: str, rows: dict[str, Any]) -> dict[str, Any] | None:
+    """Return the floor with the same mode and as many anchors; None where there is none."""
+    fewer = any(mark in name for mark in ("1 anchor", "2 anchors", "K=5"))
+    mode = name.split("`")[1] if "`" in name else None
+    floor: dict[str, Any] | None = None if fewer or mode is None else rows.get(f"floor, `{mode}`")
+    return floor
+
+
+def _growth(entry: dict[str, Any]) -> str:
+    lines = [
+        "### How it grows",
+        "",
+        "| parameters | anchors in the cache | plain s | with anchors s | ratio | peak GB above plain | wait ms |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for size in entry.values():
+        if "rows" not in size:
+            continue
+        plain, *others = size["rows"].items()
+        for name, row in others:
+            lines.append(
+                f"| {size['parameters'] / 1e6:,.0f} M | {name.removesuffix(' anchors')} | {plain[1]['seconds']:.3f} | "
+                f"{row['seconds']:.3f} | {row['ratio']:.3f} | {row['peak_gb'] - plain[1]['peak_gb']:+.2f} | "
+                f"{row['anchor_wait_ms']:.2f} |"
+            )
+    return "\n".join(lines)
+
+
+def _data(entry: dict[str, Any]) -> str:
+    lines = [
+        "### Waiting for data",
+        "",
+        "| loop | step ms | waiting for the task batch ms | waiting for anchors ms |",
+        "|---|---|---|---|",
+    ]
+    for name, row in entry.items():
+        anchors = f"{row['anchors_ms']:.2f}" if "anchors_ms" in row else ""
+        lines.append(f"| {name} | {row['step_ms']:.1f} | {row['loader_ms']:.2f} | {anchors} |")
+    return "\n".join(lines)
+
+
+def _a9(entry: dict[str, float], rows: dict[str, Any]) -> str:
+    hidden, tokens = (rows.get(f"ours, `{mode}`") for mode in ("hidden", "token_ce"))
+    lines = [
+        "### Hidden against token-level at full size",
+        "",
+        "| claim | measured |",
+        "|---|---|",
+        f"| targets about 60 × smaller | hidden {entry['hidden_target_bytes']:,.0f} bytes, tokens "
+        f"{entry['tokens_target_bytes']:,.0f} bytes |",
+    ]
+    if hidden is not None and tokens is not None:
+        lines.append(f"| training 1.5 × faster | {tokens['seconds'] / hidden['seconds']:.2f} × |")
+    built = [entry[f"{kind}_build_ms_per_anchor"] for kind in ("tokens", "hidden")]
+    lines.append(
+        f"| cache generation 2 × faster | {built[0] / built[1]:.1f} × ({built[0]:.1f} and {built[1]:.1f} ms) |"
+    )
+    return "\n".join(lines)
+
+
+def _syncs(entry: dict[str, dict[str, int]]) -> str:
+    lines = ["### Where a step waits for the device", ""]
+    for name, places in entry.items():
+        lines.append(f"- {name}: " + ", ".join(f"{place} ({count})" for place, count in places.items()))
+    return "\n".join(lines)

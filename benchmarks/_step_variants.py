@@ -1,0 +1,211 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The steps that `gpu_step.py` compares, on one run: real ones, the floor under them, and the naive arithmetic."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from step_overhead import naive_surgery
+
+FIXED = {
+    "lambda_controller": "fixed",
+    "use_grad_projection": False,
+    "epsilon_schedule": "constant",
+    "held_out_anchors": 0.0,
+}
+# Projection needs the retention gradient by itself, as the bound of `preset("craft")` does.
+SEPARATE = {**FIXED, "use_grad_projection": True, "projection": "always"}
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One row of a table.
+
+    Attributes:
+        name: Of the row.
+        kind: `plain`, `ours`, `floor` or `naive`.
+        mode: The retention mode.
+        anchors: Anchors per retention step.
+        every: Retention runs every so many steps.
+        separate: Whether the retention gradient is had by itself.
+        cache: Its anchors, where they are not those of all rows.
+    """
+
+    name: str
+    kind: str = "ours"
+    mode: str = "hidden"
+    anchors: int = 8
+    every: int = 1
+    separate: bool = False
+    cache: Path | None = None
+
+
+@dataclass
+class Timed:
+    """What was measured of one variant: seconds a step, peak bytes, seconds spent waiting for anchors."""
+
+    seconds: list[float] = field(default_factory=list)
+    peak: int = 0
+    waited: list[float] = field(default_factory=list)
+
+
+class Floor:
+    """The anchors' forward and backward pass on a batch that is ready on the device, and nothing else."""
+
+    def __init__(self, model: nn.Module, loss: Callable[[], Tensor]) -> None:
+        self._model = model
+        self._loss = loss
+
+    def apply_(self, step: int, *, statistics: bool) -> None:
+        """Add the gradient of the loss to `.grad`."""
+        from lerobot_craft.taps import eval_mode
+
+        with eval_mode(self._model), torch.enable_grad():
+            self._loss().backward()
+
+
+class Naive:
+    """Clone, zero, backward, clone, list arithmetic."""
+
+    def __init__(self, run: Any, term: Callable[[], Tensor]) -> None:  # noqa: ANN401
+        self._run = run
+        self._term = term
+
+    def apply_(self, step: int, *, statistics: bool) -> None:
+        """Write the merged gradient to `.grad`."""
+        from lerobot_craft.taps import eval_mode
+
+        parameters = [p for p in self._run.model.parameters() if p.requires_grad]
+        with eval_mode(self._run.model), torch.enable_grad():
+            naive_surgery(parameters, self._run.optimizer, self._term)
+
+
+class Waited:
+    """Anchor batches whose `next` is timed."""
+
+    def __init__(self, batches: Any) -> None:  # noqa: ANN401
+        self._batches = batches
+        self.seconds: list[float] = []
+
+    def __next__(self) -> Any:  # noqa: ANN401
+        began = time.perf_counter()
+        batch = next(self._batches)
+        self.seconds.append(time.perf_counter() - began)
+        return batch
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401
+        return getattr(self._batches, name)
+
+
+def make_loop(run: Any, variant: Variant, cache: Path) -> Any:  # noqa: ANN401
+    """Add a variant's retention to the run as `lerobot-craft train` does, and return the loop."""
+    from lerobot_craft.anchors import open_cache
+    from lerobot_craft.training._config import CraftConfig
+    from lerobot_craft.training._run import _make_loop
+
+    run.craft = CraftConfig(enabled=False)
+    run.cache = None
+    if variant.kind != "plain":
+        run.craft = CraftConfig(
+            retention_mode=variant.mode,
+            anchor_batch_size=variant.anchors,
+            retention_freq=variant.every,
+            **(SEPARATE if variant.separate else FIXED),
+        )
+        run.cache = open_cache(variant.cache or cache)
+    loop = _make_loop(run)
+    if loop.retention is not None:
+        loop.retention.term._batches = Waited(loop.retention.term._batches)
+    return loop
+
+
+def make_step(run: Any, variant: Variant, cache: Path, batch: dict[str, Any]) -> tuple[Callable[[int], None], Any]:  # noqa: ANN401
+    """Return one training step of the variant on a fixed task batch, and its loop."""
+    from lerobot_craft.training._step import train_step
+
+    loop = make_loop(run, variant, cache)
+    constraint = loop.constraint
+    if variant.kind == "floor":
+        constraint = Floor(run.model, ready_loss(loop.retention.term))
+    elif variant.kind == "naive":
+        constraint = Naive(run, loop.retention.term)
+
+    def step(number: int) -> None:
+        train_step(run, dict(batch), constraint, step=number, statistics=False)
+
+    return step, loop
+
+
+def ready_loss(term: Any) -> Callable[[], Tensor]:  # noqa: ANN401
+    """Return the term's loss on one anchor batch that was prepared before."""
+    from lerobot_craft.retention import HiddenRetention
+    from lerobot_craft.retention._hidden_loss import hidden_loss
+    from lerobot_craft.retention._preprocess import prepare
+
+    batch = next(term._batches)
+    if isinstance(term, HiddenRetention):
+        frames = prepare(batch, term._preprocess, through={}, beside={}, device=None)
+        with torch.no_grad():
+            target = batch.targets[term._target].to(term._features(frames).device, torch.float32)
+        return lambda: hidden_loss(term._features(frames).float(), target, "mse")
+    through, beside = term.through(batch.targets), term.beside(batch.targets)
+    data = prepare(batch, term._preprocess, through=through, beside=beside, device=None)
+    return lambda: term._policy_loss(dict(data), 0)
+
+
+def clock(device: str) -> float:
+    """Return the time once the device has nothing left to do."""
+    if device == "cuda":
+        torch.cuda.synchronize()
+    return time.perf_counter()
+
+
+def measure(
+    run: Any,  # noqa: ANN401
+    variants: Sequence[Variant],
+    cache: Path,
+    device: str,
+    *,
+    warm: int,
+    rounds: int,
+    after_round: Callable[[dict[str, Timed]], None],
+) -> None:
+    """Time the variants in turn, one cycle of `every` steps each a round, on one task batch.
+
+    Args:
+        run: The run they share, weights and all.
+        variants: What to time.
+        cache: The anchors.
+        device: `cuda` or `cpu`.
+        warm: Rounds that do not count.
+        rounds: Rounds that do.
+        after_round: Told all that was measured so far.
+    """
+    batch = next(make_loop(run, Variant("plain", "plain"), cache)._batches())
+    made = {variant: make_step(run, variant, cache, batch) for variant in variants}
+    found = {variant.name: Timed() for variant in variants}
+    for turn in range(-warm, rounds):
+        for variant, (step, loop) in made.items():
+            began = clock(device)
+            peak = 0
+            for number in range(1, variant.every + 1):
+                step(number)
+                # The step itself resets the peak at its start.
+                peak = max(peak, torch.cuda.max_memory_allocated() if device == "cuda" else 0)
+            seconds = (clock(device) - began) / variant.every
+            if turn >= 0:
+                timed = found[variant.name]
+                timed.seconds.append(seconds)
+                timed.peak = max(timed.peak, peak)
+                if loop.retention is not None and variant.kind == "ours":
+                    timed.waited.append(loop.retention.term._batches.seconds[-1])
+        if turn >= 0:
+            after_round(found)
+    for _, loop in made.values():
+        if loop.retention is not None:
+            loop.retention.term._batches.close()
