@@ -208,7 +208,7 @@ def evaluate_worker(pipe: Connection, plan: Plan, arena_settings: dict[str, Any]
 
     def do(job: Job) -> dict[str, Any]:
         with _logged(plan.root / f"evaluator_{os.getpid()}.log"):
-            actor = Actor(plan.checkpoint(job.seed, job.name), plan.teacher(job.seed), plan.device)
+            actor = Actor(plan.checkpoint(job.seed, job.name), plan.device)
             if job.kind == "paraphrases":
                 ends, _ = play(arena, actor, {task: HELD_OUT[task] for task in old_tasks}, job.seed)
                 return {"paraphrase_success": ends}
