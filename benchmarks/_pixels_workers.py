@@ -18,7 +18,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from _pixels_methods import ALPHAS, MERGED_METHOD, METHODS, Plan, cache_words, method_words, teacher_words
+from _pixels_methods import ALPHAS, MERGED_METHOD, Plan, cache_words, method_words, teacher_words
 
 SPAWN = multiprocessing.get_context("spawn")
 # Steps that the first kernels and the allocator need to settle.
@@ -178,8 +178,6 @@ def _cost(plan: Plan, job: Job, run: Callable[[list[str]], None]) -> float:
     folder = plan.folder(job.seed, f"cost_{job.name}")
     changed = {"steps": steps, "output_dir": folder, "log_freq": 1, "save_checkpoint": "false"}
     kept = [word for word in words if word.split("=")[0].removeprefix("--") not in changed]
-    if METHODS[job.name].anchors is not None:
-        kept.append("--craft.held_out_anchors=0")
     run([*kept, *(f"--{name}={value}" for name, value in changed.items())])
     rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     times = sorted(row["update_s"] + row["dataloading_s"] for row in rows[WARM_UP:])
