@@ -27,7 +27,7 @@ from lerobot.datasets.lerobot_dataset import LeRobotDataset, LeRobotDatasetMetad
 from _pixels_camera import IMAGE_SIZE, STATE_SIZE, Eye, body_state, make_simulator
 from _pixels_tasks import phrases
 from lerobot_craft.evaluation import Expert, Simulator
-from lerobot_craft.evaluation._columns import BATCHED, _Columns
+from lerobot_craft.evaluation._columns import BATCHED, Columns
 from lerobot_craft.evaluation._demonstrations import FIRST_SEED, NOISE
 from lerobot_craft.evaluation._tasks import ACTION_SIZE, FPS, LONGEST_EPISODE
 
@@ -203,7 +203,7 @@ def _reader(dataset: LeRobotDataset, *, as_bytes: bool) -> Callable[[Sequence[in
         meta=dataset.meta,
         reader=SimpleNamespace(delta_indices=all_windows),
     )
-    columns = _Columns(without_images)  # type: ignore[arg-type]  # it reads these three and nothing else
+    columns = Columns(without_images)  # type: ignore[arg-type]  # it reads these three and nothing else
     pixels = np.load(frames_file(Path(dataset.root)), mmap_mode="r")
 
     def read(indices: Sequence[int]) -> list[dict[str, Any]]:

@@ -46,7 +46,12 @@ METHODS: dict[str, Method] = {
     "lora": Method("LoRA, rank 32", ("--craft.preset=plain", "--peft.method_type=LORA", "--peft.r=32")),
     "hidden_action": Method(
         "hidden + action, λ = 1",
-        ("--craft.retention_mode=hidden+action", "--craft.hidden_relative=true", "--craft.initial_lambda=1", *_FIXED),
+        (
+            *("--craft.retention_mode=hidden+action", "--craft.hidden_relative=true", "--craft.initial_lambda=1"),
+            *_FIXED,
+            # No checkpoint is chosen here, and its held-out loss would measure its floor on the student.
+            "--craft.held_out_anchors=0",
+        ),
         OLD_CACHE,
     ),
 }

@@ -53,7 +53,7 @@ class Probes:
     def measure(self, actor: Actor, teacher: Path, device: str) -> dict[str, float]:
         """Return the distances of a policy's actions: from its teacher's, and between its own."""
         if teacher not in self._teachers:
-            self._teachers[teacher] = self._answers(Actor(teacher, teacher, device))
+            self._teachers[teacher] = self._answers(Actor(teacher, device))
         before, after = self._teachers[teacher], self._answers(actor)
         return {
             # Old instruction, new scene: is it still the teacher's action, or already the new task's?

@@ -132,26 +132,13 @@ class Actor:
 
     Args:
         checkpoint: Folder of the policy.
-        teacher: Folder of the teacher, of which a LoRA checkpoint is a change.
         device: Where it runs.
     """
 
-    def __init__(self, checkpoint: Path, teacher: Path, device: str) -> None:
-        from lerobot_craft.caching._teacher import Teacher, load_teacher
+    def __init__(self, checkpoint: Path, device: str) -> None:
+        from lerobot_craft.caching._teacher import load_teacher
 
-        if (checkpoint / "adapter_config.json").is_file():
-            from lerobot.policies.factory import make_pre_post_processors
-            from peft import PeftModel
-
-            base = load_teacher(str(teacher), device).policy
-            policy = PeftModel.from_pretrained(base, str(checkpoint)).merge_and_unload().to(device).eval()
-            overrides = {"device_processor": {"device": device}}
-            pre, post = make_pre_post_processors(
-                base.config, pretrained_path=str(checkpoint), preprocessor_overrides=overrides
-            )
-            self._made = Teacher(policy, pre, post)
-        else:
-            self._made = load_teacher(str(checkpoint), device)
+        self._made = load_teacher(str(checkpoint), device)
 
     def chunks(self, images: Any, states: Any, texts: Sequence[str], seed: int) -> Any:  # noqa: ANN401 (arrays)
         """Return actions [episodes, chunk, 4] in the robot's units; the same seed gives the same noise."""

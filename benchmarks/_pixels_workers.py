@@ -18,7 +18,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from _pixels_methods import ALPHAS, MERGED_METHOD, METHODS, Plan, cache_words, method_words, teacher_words
+from _pixels_methods import ALPHAS, MERGED_METHOD, Plan, cache_words, method_words, teacher_words
 
 SPAWN = multiprocessing.get_context("spawn")
 # Steps that the first kernels and the allocator need to settle.
@@ -109,6 +109,7 @@ def train_worker(pipe: Connection, plan: Plan) -> None:
     from _pixels_data import frames_in_memory
     from lerobot_craft.cli import cache as cache_command
     from lerobot_craft.cli import train as train_command
+    from lerobot_craft.merging import merge_checkpoints
 
     def run(main: Callable[[list[str]], int], words: list[str], log: Path) -> None:
         with _logged(log), frames_in_memory(as_bytes=main is train_command.main):
@@ -126,16 +127,10 @@ def train_worker(pipe: Connection, plan: Plan) -> None:
             run(cache_command.main, cache_words(plan, job.seed, job.name), log)
             return {}
         if job.kind == "merge":
-            from _pixels_merge import merge
-
+            student = plan.checkpoint(job.seed, MERGED_METHOD)
             for alpha in ALPHAS:
-                name = f"merge_{alpha:.1f}"
-                merge(
-                    plan.teacher(job.seed),
-                    plan.checkpoint(job.seed, MERGED_METHOD),
-                    alpha,
-                    plan.checkpoint(job.seed, name),
-                )
+                output = plan.checkpoint(job.seed, f"merge_{alpha:.1f}")
+                merge_checkpoints(plan.teacher(job.seed), student, alpha, output)
             return {}
         if job.kind == "cost":
             return {"update_s": _cost(plan, job, lambda words: run(train_command.main, words, log))}
@@ -183,8 +178,6 @@ def _cost(plan: Plan, job: Job, run: Callable[[list[str]], None]) -> float:
     folder = plan.folder(job.seed, f"cost_{job.name}")
     changed = {"steps": steps, "output_dir": folder, "log_freq": 1, "save_checkpoint": "false"}
     kept = [word for word in words if word.split("=")[0].removeprefix("--") not in changed]
-    if METHODS[job.name].anchors is not None:
-        kept.append("--craft.held_out_anchors=0")
     run([*kept, *(f"--{name}={value}" for name, value in changed.items())])
     rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     times = sorted(row["update_s"] + row["dataloading_s"] for row in rows[WARM_UP:])
@@ -213,7 +206,7 @@ def evaluate_worker(pipe: Connection, plan: Plan, arena_settings: dict[str, Any]
 
     def do(job: Job) -> dict[str, Any]:
         with _logged(plan.root / f"evaluator_{os.getpid()}.log"):
-            actor = Actor(plan.checkpoint(job.seed, job.name), plan.teacher(job.seed), plan.device)
+            actor = Actor(plan.checkpoint(job.seed, job.name), plan.device)
             if job.kind == "paraphrases":
                 ends, _ = play(arena, actor, {task: HELD_OUT[task] for task in old_tasks}, job.seed)
                 return {"paraphrase_success": ends}

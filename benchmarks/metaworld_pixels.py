@@ -30,6 +30,7 @@ from _pixels_tasks import NEW_TASK, OLD_TASKS, phrases
 from _pixels_workers import Job, Worker, evaluate_worker, train_worker
 
 CACHES = (OLD_CACHE, PROMPT_CACHE)
+FILMED = ("teacher", "plain", "action")
 PART_BYTES = 16 * 2**20 - 4096
 
 
@@ -235,7 +236,9 @@ def benchmark(given: argparse.Namespace) -> dict[str, Any]:
     shutil.rmtree(plan.root, ignore_errors=True)
     plan.root.mkdir(parents=True)
     settings = {
-        name: value for name, value in vars(given).items() if name not in ("root", "output", "json", "markdown", "svg")
+        name: value
+        for name, value in vars(given).items()
+        if name not in ("root", "output", "json", "markdown", "svg", "films")
     }
     settings["teachers"] = None if given.teachers is None else str(given.teachers)
     progress = Progress(given.output, settings)
@@ -312,6 +315,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the results to FILE")
     parser.add_argument("--markdown", type=Path, metavar="RESULTS", help="print the tables from a results.json, no run")
     parser.add_argument("--svg", type=Path, metavar="FILE", help="with --markdown: write the success matrix here")
+    parser.add_argument("--films", nargs=3, metavar=("STRIPS", "TASK", "DIR"), help="with --markdown: cut film strips")
     parser.add_argument("--teachers", type=Path, metavar="DIR", help="start from the teachers.tar.* of an earlier run")
     parser.add_argument("--deadline_s", type=float, default=1e9, help="stop cleanly after so many seconds")
     parser.add_argument("--device", default="cuda")
@@ -334,11 +338,17 @@ def main() -> None:
     given = parse()
     if given.markdown is not None:
         from _pixels_page import figure, tables
+        from _pixels_strips import cut_strip
 
         results = json.loads(given.markdown.read_text(encoding="utf-8"))
         print(tables(results), end="")
         if given.svg is not None:
             given.svg.write_text(figure(results), encoding="utf-8")
+        if given.films is not None:
+            strips, task, folder = given.films
+            tasks = [*results["settings"]["old_tasks"], results["settings"]["new_task"]]
+            for name in FILMED:
+                cut_strip(Path(strips) / f"seed0_{name}.jpg", tasks.index(task), Path(folder) / f"{task}_{name}.png")
         return
     write_figures(given.json, benchmark(given))
 
