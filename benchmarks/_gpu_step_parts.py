@@ -168,16 +168,18 @@ def profile(run: Any, cache: Path, device: str) -> dict[str, Any]:  # noqa: ANN4
         step, loop = make_step(run, variant, cache, batch)
         step(1)
         step(1)
-        began = clock(device)
-        step(1)
-        wall = clock(device) - began
+        walls = []
+        for _ in range(3):
+            began = clock(device)
+            step(1)
+            walls.append(clock(device) - began)
         with torch.profiler.profile(activities=[activity], acc_events=True) as profiled:
             step(1)
             clock(device)
         busy = _busy(profiled, device)
         longest = sorted(busy, key=busy.__getitem__, reverse=True)[:8]
         found[variant.name] = {
-            "wall_ms": 1000 * wall,
+            "wall_ms": 1000 * statistics.median(walls),
             "busy_ms": sum(took for took, _ in busy.values()) / 1000,
             "kernels": sum(count for _, count in busy.values()),
             "longest_ms": {name[:80]: busy[name][0] / 1000 for name in longest},

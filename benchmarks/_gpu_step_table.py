@@ -11,6 +11,9 @@ TITLES = {
     "smolvla": "SmolVLA, all of it training",
 }
 
+# What the costs of a retention step are worked out for.
+EVERY, ANCHORS = (1, 2, 3, 5, 10), (1, 2, 4, 8, 16)
+
 INTRODUCTION = """## A full-size policy
 
 `python benchmarks/gpu_step.py --device cuda`: one optimizer step of `lerobot-craft train` (the run, the loop's step,
@@ -136,12 +139,32 @@ def _profile(entry: dict[str, Any]) -> str:
     lines = [
         "### What a step spends its time on",
         "",
-        "| step | on the clock ms | device at work ms | kernels | longest |",
-        "|---|---|---|---|---|",
+        "| step | on the clock ms | device at work ms | / plain | kernels | longest ms |",
+        "|---|---|---|---|---|---|",
     ]
+    plain = entry["plain"]["busy_ms"]
     for name, row in entry.items():
-        longest = ", ".join(f"`{kernel[:40]}` {ms:.1f}" for kernel, ms in list(row["longest_ms"].items())[:3])
-        lines.append(f"| {name} | {row['wall_ms']:.1f} | {row['busy_ms']:.1f} | {row['kernels']} | {longest} |")
+        longest = ", ".join(f"`{kernel[:40]}` {ms:.1f}" for kernel, ms in list(row["longest_ms"].items())[:2])
+        lines.append(
+            f"| {name} | {row['wall_ms']:.1f} | {row['busy_ms']:.1f} | {row['busy_ms'] / plain:.3f} | "
+            f"{row['kernels']} | {longest} |"
+        )
+    extra = {int(name.split()[1]): row["busy_ms"] - plain for name, row in entry.items() if name != "plain"}
+    few, many = min(extra), max(extra)
+    if few < many:
+        each = (extra[many] - extra[few]) / (many - few)
+        fixed = extra[few] - few * each
+        lines += [
+            "",
+            f"A retention step keeps the device at work for {fixed:.0f} ms whatever its anchors and {each:.0f} ms for "
+            "each of them. As a multiple of the plain step's work, where every K-th step is one:",
+            "",
+            "| anchors | " + " | ".join(f"K={every}" for every in EVERY) + " |",
+            "|---|" + "---|" * len(EVERY),
+        ]
+        for anchors in ANCHORS:
+            costs = [1 + (fixed + anchors * each) / every / plain for every in EVERY]
+            lines.append(f"| {anchors} | " + " | ".join(f"{cost:.2f}" for cost in costs) + " |")
     return "\n".join(lines)
 
 

@@ -84,6 +84,16 @@ def test_what_a_layout_lacks_is_named(hidden: Tensor, pooling: str, layout: Toke
         pool(hidden, layout, pooling)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("pooling", [name for name in POOLINGS if name != "tokens"])
+def test_in_a_training_step_nothing_is_read_from_the_device(pooling: str) -> None:
+    """Reading a tensor of the device `meta` fails; on a GPU it would make the host wait."""
+    layout = TokenLayout(VALID.to("meta"), LAYOUT.image_spans, LAYOUT.text_span)
+    hidden = torch.zeros(2, 8, 3, device="meta")
+    assert pool(hidden, layout, pooling).device.type == "meta"  # type: ignore[arg-type]
+    with torch.no_grad(), pytest.raises(RuntimeError, match="meta"):
+        pool(hidden, layout, pooling)  # type: ignore[arg-type]
+
+
 def test_segments_are_recorded_in_call_order() -> None:
     embed, project, conv = nn.Embedding(5, 4), nn.Linear(3, 4), nn.Conv2d(3, 4, 1)
     with record_segments([("text", embed), ("state", project), ("image", conv)]) as segments:

@@ -49,9 +49,20 @@ def pool(hidden: Tensor, layout: TokenLayout, pooling: Pooling) -> Tensor:
             f"`hidden` is {list(hidden.shape)}, expected [batch, tokens, dim] with "
             f"[batch, tokens] = {list(layout.valid.shape)} as in `layout`."
         )
-    if not bool(layout.valid.any(dim=1).all()):
-        raise TapError("`layout` has a sample whose tokens are all padding; there is nothing to pool.")
+    _require_in_each(layout.valid, "`layout` has a sample whose tokens are all padding; there is nothing to pool.")
     return _POOLERS[pooling](hidden.float(), layout)
+
+
+def _require_in_each(mask: Tensor, message: str) -> None:
+    """Raise if a sample has no such token.
+
+    Not in a training step on a GPU, where the answer would make the host wait for the device: its anchors were pooled
+    before, when the teacher's features were cached, and were asked then.
+    """
+    if mask.device.type != "cpu" and torch.is_grad_enabled():
+        return
+    if not bool(mask.any(dim=1).all()):
+        raise TapError(message)
 
 
 def left_aligned(hidden: Tensor, layout: TokenLayout) -> tuple[Tensor, Tensor]:
@@ -89,8 +100,7 @@ def _image_mean(hidden: Tensor, layout: TokenLayout) -> Tensor:
             "tokens are not the policy's). Use `pooling=mean_masked`."
         )
     mask = layout.image
-    if not bool(mask.any(dim=1).all()):
-        raise TapError("A sample has no camera present, so its image tokens have no mean. Drop it.")
+    _require_in_each(mask, "A sample has no camera present, so its image tokens have no mean. Drop it.")
     return _masked_mean(hidden, mask)
 
 
@@ -101,8 +111,7 @@ def _text_last(hidden: Tensor, layout: TokenLayout) -> Tensor:
             "Use `pooling=mean_image_tokens`, `mean_masked` or `tokens`."
         )
     mask = layout.text
-    if not bool(mask.any(dim=1).all()):
-        raise TapError("A sample has an empty instruction, so it has no last text token. Give every frame a task.")
+    _require_in_each(mask, "A sample has an empty instruction, so it has no last text token. Give every frame a task.")
     return _last_of(hidden, mask)
 
 
