@@ -17,32 +17,32 @@ class Preset(NamedTuple):
         retention_mode: What is retained; None where nothing is.
         settings: What differs from the defaults of `ConstraintConfig`.
         source: Where the method is from.
+        training: What differs from the other defaults of `lerobot-craft train`.
     """
 
     retention_mode: str | None
     settings: dict[str, Any]
     source: str
+    training: dict[str, Any] = {}  # noqa: RUF012 -- never changed
 
 
 _EVERY_STEP: dict[str, Any] = {"retention_freq": 1, "epsilon_schedule": "constant"}
 _FIXED: dict[str, Any] = {**_EVERY_STEP, "lambda_controller": "fixed", "use_grad_projection": False}
 
+_CRAFT: dict[str, Any] = {
+    **_EVERY_STEP,
+    "lambda_controller": "pi",
+    "lambda_lr": 1.0,
+    "lambda_kp": 10.0,
+    "lambda_max": 100.0,
+    "violation_ema": 0.9,
+    "epsilon_start": 0.01,
+    "epsilon_units": "relative",
+    "max_retention_ratio": 4.0,
+}
+
 PRESETS: dict[str, Preset] = {
-    "craft": Preset(
-        "action",
-        {
-            **_EVERY_STEP,
-            "lambda_controller": "pi",
-            "lambda_lr": 1.0,
-            "lambda_kp": 10.0,
-            "lambda_max": 100.0,
-            "violation_ema": 0.9,
-            "epsilon_start": 0.01,
-            "epsilon_units": "relative",
-            "max_retention_ratio": 4.0,
-        },
-        "this package",
-    ),
+    "craft": Preset("action", _CRAFT, "this package"),
     "seed": Preset(
         "hidden", {"projection": "always"}, "CRaFT as first specified; kept for comparison, it does not retain"
     ),
@@ -65,6 +65,14 @@ PRESETS: dict[str, Preset] = {
 }
 
 
+# Where a preset is something else for one type of policy. For ACT hidden states, with everything behind them frozen,
+# keep as much as actions at two thirds of the cost (docs/comparison.md). For policies that see and read we have no
+# table yet, and a first look found the opposite.
+FOR_POLICY: dict[tuple[str, str], Preset] = {
+    ("craft", "act"): Preset("hidden", _CRAFT, "this package", {"hidden_relative": True, "freeze_behind_tap": True}),
+}
+
+
 def preset(name: str, **changes: Any) -> ConstraintConfig:  # noqa: ANN401 -- settings are of several types
     """Return the settings of a known method.
 
@@ -81,21 +89,30 @@ def preset(name: str, **changes: Any) -> ConstraintConfig:  # noqa: ANN401 -- se
     return ConstraintConfig(**{**find_preset(name).settings, **changes})
 
 
-def find_preset(name: str) -> Preset:
+def find_preset(name: str, policy_type: str | None = None) -> Preset:
     """Return the preset of this name.
+
+    >>> find_preset("craft").retention_mode, find_preset("craft", "act").retention_mode
+    ('action', 'hidden')
+
+    Args:
+        name: A key of `PRESETS`.
+        policy_type: LeRobot's name of the policy's type, where it is known.
 
     Raises:
         SettingsError: If there is none.
     """
     if name not in PRESETS:
         raise SettingsError([f"`preset={name}` is unknown: expected one of {', '.join(PRESETS)}."])
-    return PRESETS[name]
+    return FOR_POLICY.get((name, policy_type or ""), PRESETS[name])
 
 
 def presets_table() -> str:
     """Return the presets as a Markdown table; the documentation prints exactly this."""
     rows = ["| preset | what is retained | settings that differ from the defaults | source |", "|---|---|---|---|"]
-    for name, entry in PRESETS.items():
-        settings = ", ".join(f"`{key}={value}`" for key, value in entry.settings.items())
-        rows.append(f"| `{name}` | {entry.retention_mode or 'nothing'} | {settings} | {entry.source} |")
+    titles = [(f"`{name}`", entry) for name, entry in PRESETS.items()]
+    titles[1:1] = [(f"`{name}` for `{policy}`", entry) for (name, policy), entry in FOR_POLICY.items()]
+    for title, entry in titles:
+        settings = ", ".join(f"`{key}={value}`" for key, value in {**entry.settings, **entry.training}.items())
+        rows.append(f"| {title} | {entry.retention_mode or 'nothing'} | {settings} | {entry.source} |")
     return "\n".join(rows) + "\n"

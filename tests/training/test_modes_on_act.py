@@ -13,7 +13,7 @@ from tests._problem import Problem
 from tests.training._asserts import assert_same_checkpoint
 from tests.training.test_resume import killed_in_step
 
-MODES = ["hidden", "action", "replay", "ewc"]
+MODES = ["hidden", "action", "hidden+action", "replay", "ewc"]
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -52,6 +52,25 @@ def test_trains_and_resumes(mode: str, act_cache: Path, problem: Problem, tmp_pa
 
 def rows(output: Path) -> list[dict[str, float]]:
     return [row for row in map(json.loads, (output / "metrics.jsonl").read_text().splitlines()) if "loss" in row]
+
+
+def test_what_is_frozen_by_name_does_not_move(problem: Problem, tmp_path: Path) -> None:
+    changes = {"craft__retention_mode": "none", "craft__freeze": "encoder", "steps": 2}
+    outcome = craft(["train", *problem.flags(tmp_path / "run", **changes)])
+    assert outcome.code == 0, outcome.text
+    before = load_file(problem.teacher / "model.safetensors")
+    after = load_file(tmp_path / "run/checkpoints/last/pretrained_model/model.safetensors")
+    moved = {name for name, tensor in after.items() if not torch.equal(tensor, before[name])}
+    assert moved
+    assert not [name for name in moved if "encoder" in name]
+
+
+def test_freezing_nothing_or_everything_is_refused(problem: Problem, tmp_path: Path) -> None:
+    for pattern, share in (("nosuch", "none"), (".", "all")):
+        changes = {"craft__retention_mode": "none", "craft__freeze": pattern}
+        outcome = craft(["train", *problem.flags(tmp_path / "run", **changes)])
+        assert outcome.code == 2
+        assert f"holds for {share} of the" in outcome.text
 
 
 def test_freeze_behind_tap_moves_nothing_behind_it(act_cache: Path, problem: Problem, tmp_path: Path) -> None:

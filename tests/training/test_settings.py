@@ -55,6 +55,19 @@ def test_preset_fills_what_is_not_explicit(name: str) -> None:
             assert yaml.safe_load(settings[f"--craft.{key}"]) == value
 
 
+def test_craft_is_what_suits_the_policy(problem: Problem) -> None:
+    words = ["--craft.preset=craft", f"--policy.path={problem.teacher}"]
+    for_act = complete(words)
+    assert "--craft.retention_mode=hidden" in for_act
+    assert "--craft.freeze_behind_tap=true" in for_act
+    assert "--craft.hidden_relative=true" in for_act
+    assert "--craft.retention_mode=action" in complete(["--craft.preset=craft", "--policy.type=smolvla"])
+    # Whoever says what is retained gets the rest of the method, and nothing frozen for the sake of another mode.
+    chosen = complete([*words, "--craft.retention_mode=action"])
+    assert not [word for word in chosen if "freeze_behind_tap" in word]
+    assert "--craft.lambda_controller=pi" in chosen
+
+
 def test_push_to_the_hub_needs_a_name_or_a_word() -> None:
     assert "--policy.push_to_hub=false" in complete(["--policy.path=P"])
     assert "--policy.push_to_hub=false" not in complete(["--policy.path=P", "--policy.repo_id=me/mine"])

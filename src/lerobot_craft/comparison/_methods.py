@@ -9,6 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from lerobot_craft.demo._methods import BATCH_SIZE
+from lerobot_craft.demo._methods import HIDDEN as LAST_LAYER
+
 STRENGTHS = 4
 LEARNING_RATE = "optimizer.lr"
 
@@ -58,33 +61,25 @@ class Method:
 
 # Anchors of the kinds most methods read, so that they share them.
 ACTIONS = {"kinds": "action,replay", "selection": "k_center"}
-# Every token of the last encoder layer: what is pooled away is free to move.
-HIDDEN = {"kinds": "hidden", "selection": "k_center", "layers_to_save": "-1", "pooling": "tokens"}
-ANCHORS_PER_STEP = 64
+HIDDEN = {**LAST_LAYER, "selection": "k_center"}
 
-_ANCHORED = {"craft.anchor_batch_size": ANCHORS_PER_STEP}
+_ANCHORED = {"craft.anchor_batch_size": BATCH_SIZE}
 _RATES = (1e-4, 3e-4, 1e-3, 3e-3)
 _BUDGETS = (0.003, 0.01, 0.03, 0.1)
 
 METHODS: dict[str, Method] = {
     "lerobot": Method("plain, as LeRobot does it", {"craft.enabled": "false"}, LEARNING_RATE, _RATES),
     "plain": Method("plain, teacher's statistics", {"craft.preset": "plain"}, LEARNING_RATE, _RATES),
-    "craft": Method("CRaFT", {"craft.preset": "craft", **_ANCHORED}, "craft.epsilon_start", _BUDGETS, ACTIONS),
-    "hidden": Method(
-        "CRaFT, hidden, frozen behind",
-        {
-            "craft.preset": "craft",
-            "craft.retention_mode": "hidden",
-            "craft.hidden_relative": "true",
-            "craft.freeze_behind_tap": "true",
-            **_ANCHORED,
-        },
+    "craft": Method("CRaFT", {"craft.preset": "craft", **_ANCHORED}, "craft.epsilon_start", _BUDGETS, HIDDEN),
+    # What `craft` is for ACT: the same runs, under the name of what is retained.
+    "hidden": Method("CRaFT, hidden", {"craft.preset": "craft", **_ANCHORED}, "craft.epsilon_start", _BUDGETS, HIDDEN),
+    "action": Method(
+        "CRaFT, action",
+        {"craft.preset": "craft", "craft.retention_mode": "action", **_ANCHORED},
         "craft.epsilon_start",
         _BUDGETS,
-        HIDDEN,
+        ACTIONS,
     ),
-    # The preset's own mode: the same runs under the name of what is retained.
-    "action": Method("CRaFT, action", {"craft.preset": "craft", **_ANCHORED}, "craft.epsilon_start", _BUDGETS, ACTIONS),
     "replay": Method(
         "replay (old labels)",
         {"craft.preset": "er", "craft.lambda_max": 100, **_ANCHORED},
@@ -139,8 +134,8 @@ METHODS: dict[str, Method] = {
         (1, 2, 4, 8),
     ),
     "prompts": Method(
-        "CRaFT, no old data",
-        {"craft.preset": "craft", **_ANCHORED},
+        "CRaFT, action, no old data",
+        {"craft.preset": "craft", "craft.retention_mode": "action", **_ANCHORED},
         "craft.epsilon_start",
         _BUDGETS,
         ACTIONS,

@@ -66,7 +66,7 @@ GROUPS: dict[str, tuple[Problem, ...]] = {
 TUNING = Problem("tuning", ("coffee-button", "door-close", "plate-slide-back", "button-press-wall"), ("faucet-open",))
 TUNING_SEEDS = (4000,)
 # A sequence costs as many fine-tunings as it has tasks: unless asked otherwise it is run for these alone.
-SEQUENCE_METHODS = ("plain", "craft", "hidden", "replay")
+SEQUENCE_METHODS = ("plain", "craft", "action", "replay")
 
 # Their change needs no other stage again.
 FREE_TO_CHANGE = ("methods", "problems", "seeds", "tune", "workers", "output_dir", "old_tasks", "new_tasks", "study")

@@ -23,7 +23,7 @@ from lerobot_craft.cli import train as train_command
 from lerobot_craft.comparison._methods import Method
 from lerobot_craft.comparison._places import Place
 from lerobot_craft.comparison._settings import Problem
-from lerobot_craft.demo._methods import BATCH_SIZE, POLICY
+from lerobot_craft.demo._methods import BATCH_SIZE, OPTIMIZATION, POLICY
 from lerobot_craft.drift import action_drift
 from lerobot_craft.errors import RunError
 from lerobot_craft.evaluation import Demonstration, demonstrate, instruction
@@ -38,16 +38,6 @@ from lerobot_craft.merging import merge_checkpoints
 PROBE_EPISODES = 4
 # Seeds of what no training has seen begin here, counted from the run's own.
 APART = 5000
-
-# Down to nothing at the end: the last steps of a constant rate leave noise that has nothing to do with the method.
-OPTIMIZATION = {
-    "use_policy_training_preset": "false",
-    "optimizer.type": "adamw",
-    "optimizer.lr": 1e-3,
-    "optimizer.weight_decay": 1e-4,
-    "scheduler.type": "cosine_annealing_with_warmup",
-    "scheduler.num_warmup_steps": 0,
-}
 
 type Rates = dict[str, float]
 

@@ -8,6 +8,8 @@ from lerobot_craft.demo._settings import DemoSettings
 
 NUM_ANCHORS = 200
 BATCH_SIZE = 64
+# Every token of the last encoder layer: what is pooled away is free to move.
+HIDDEN = {"kinds": "hidden", "layers_to_save": "-1", "pooling": "tokens"}
 
 # Small enough for a CPU: 125 thousand parameters. No VAE and no dropout: scripted experts have one way to do a thing.
 POLICY = {
@@ -23,7 +25,17 @@ POLICY = {
     "n_action_steps": 5,
     "use_vae": "false",
     "dropout": 0,
-    "optimizer_lr": 1e-3,
+}
+
+
+# Down to nothing at the end: the last steps of a constant rate leave noise that has nothing to do with the method.
+OPTIMIZATION = {
+    "use_policy_training_preset": "false",
+    "optimizer.type": "adamw",
+    "optimizer.lr": 1e-3,
+    "optimizer.weight_decay": 1e-4,
+    "scheduler.type": "cosine_annealing_with_warmup",
+    "scheduler.num_warmup_steps": 0,
 }
 
 
@@ -62,7 +74,7 @@ METHODS = {
     "craft": Method(
         "CRaFT",
         ("--craft.preset=craft", f"--craft.anchor_batch_size={BATCH_SIZE}"),
-        "the same steps under a budget on how far the anchors' actions may drift",
+        "the same steps under a budget on how far the anchors' hidden states may drift",
         "what is left under the budget",
         anchored=True,
     ),
@@ -145,9 +157,9 @@ def cache_words(settings: DemoSettings, folders: Folders) -> list[str]:
         "dataset.repo_id": repo_id(folders.old_data),
         "dataset.root": folders.old_data,
         "output_dir": folders.anchors,
-        "kinds": "action",
         "num_anchors": NUM_ANCHORS,
         "selection": "k_center",
+        **HIDDEN,
         "batch_size": BATCH_SIZE,
         "seed": settings.seed,
         "device": "cpu",
@@ -169,5 +181,6 @@ def _run_words(settings: DemoSettings, folders: Folders, name: str, data: Path) 
         "env_eval_freq": 0,
         "num_workers": 0,
         "wandb.enable": "false",
+        **OPTIMIZATION,
     }
     return [f"--{flag}={value}" for flag, value in flags.items()]

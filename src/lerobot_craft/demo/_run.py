@@ -83,7 +83,7 @@ def _plan(settings: DemoSettings, stages: "Stages") -> list[tuple[str, Callable[
         (
             "anchors",
             stages.anchors,
-            f"{NUM_ANCHORS} old frames with the teacher's actions: all that CRaFT looks back to",
+            f"{NUM_ANCHORS} old frames with the teacher's hidden states: all that CRaFT looks back to",
         ),
     ]
     for name, method in METHODS.items():

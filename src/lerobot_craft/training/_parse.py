@@ -17,13 +17,20 @@ from typing import Any
 
 import yaml
 from draccus.utils import DecodingError, ParsingError
+from lerobot.configs.policies import PreTrainedConfig
 
 from lerobot_craft.cli._arguments import given, names_given, normalize
 from lerobot_craft.errors import CraftError, SettingsError, UsageError
-from lerobot_craft.policies import import_support
+from lerobot_craft.policies import import_support, import_support_for
 from lerobot_craft.presets import find_preset
-from lerobot_craft.training._compat import TRAIN_CONFIG_NAME, JobConfig, parser, register_third_party_plugins
+from lerobot_craft.training._compat import (
+    TRAIN_CONFIG_NAME,
+    JobConfig,
+    parser,
+    register_third_party_plugins,
+)
 from lerobot_craft.training._config import CRAFT_CONFIG_NAME, CraftConfig, CraftTrainConfig, RetentionMode
+from lerobot_craft.training._data import NOT_FOUND
 from lerobot_craft.training._quiet import quiet_decoder
 
 DRY_RUN = {
@@ -89,9 +96,10 @@ def complete(words: list[str]) -> list[str]:
     implied: list[str] = []
     name = given(words, "craft.preset") or (None if "resumed" in in_file else in_file.get("preset"))
     if name is not None:
-        chosen = find_preset(name)
-        settings = {"retention_mode": chosen.retention_mode or RetentionMode.NONE, **chosen.settings}
         taken = explicit | set(in_file)
+        chosen = find_preset(name, _policy_type(words) if "retention_mode" not in taken else None)
+        mode = {"retention_mode": chosen.retention_mode or RetentionMode.NONE}
+        settings = {**mode, **chosen.settings, **chosen.training}
         implied = [f"--craft.{key}={_word(value)}" for key, value in settings.items() if key not in taken]
     if given(words, "policy.path") is not None and _pushes_nowhere(words):
         # LeRobot's policies push to the Hub unless told otherwise and then refuse to start without a name there.
@@ -101,6 +109,20 @@ def complete(words: list[str]) -> list[str]:
         words += [f"--{key}={value}" for key, value in DRY_RUN.items()]
         words.append(f"--output_dir={tempfile.mkdtemp(prefix='lerobot-craft-dry-run-')}/run")
     return words
+
+
+def _policy_type(words: list[str]) -> str | None:
+    """Return the type of the policy that is to be trained, None where nothing says."""
+    path = given(words, "policy.path")
+    if path is None:
+        return given(words, "policy.type")
+    import_support_for(path)
+    try:
+        kind: str = PreTrainedConfig.from_pretrained(path).type
+    except NOT_FOUND:
+        # That it is not there is said where it is loaded.
+        return None
+    return kind
 
 
 def _pushes_nowhere(words: list[str]) -> bool:

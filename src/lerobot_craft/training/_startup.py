@@ -27,7 +27,8 @@ def settings_block(run: Run, anchors: int | None, source: str) -> str:
     projection = craft.active_projection
     lines = {
         "CRaFT": "enabled",
-        "Preset": craft.preset or "none",
+        # Without one the settings are CRaFT's as first specified, which did not retain (docs/comparison.md).
+        "Preset": craft.preset or "none; `--craft.preset=craft` has the settings that retain best",
         "Retention Mode": craft.retention_mode,
         "Anchors loaded": f"none needed ({source})" if anchors is None else f"{anchors} ({source})",
         "Anchor batch size": str(craft.anchor_batch_size),

@@ -1,0 +1,249 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every table of docs/comparison.md: runs the comparisons that are not there yet, then prints what they found.
+
+python benchmarks/forgetting.py                    # the tables of the results in benchmarks/results
+python benchmarks/forgetting.py --run outputs/all  # everything anew, in under two hours on 2 cores; goes on if stopped
+python benchmarks/forgetting.py --write            # the tables into the documents
+"""
+
+import json
+import re
+import shutil
+import statistics
+from pathlib import Path
+from typing import Any
+
+from scipy.stats import spearmanr
+
+from _figures import parser, write_figures
+from lerobot_craft.comparison._results import table
+
+HERE = Path(__file__).parent
+RESULTS = HERE / "results"
+PAGES = (HERE.parent / "docs" / "comparison.md", HERE.parent / "docs" / "zh" / "comparison.md")
+
+DRAWER = ("--old_tasks=hammer,faucet-close,push,button-press-topdown", "--new_tasks=drawer-open")
+WINDOW = ("--old_tasks=door-open,plate-slide,handle-press,door-unlock", "--new_tasks=window-open")
+# Name of the results, folder under the root, and what is added to the command.
+STUDIES: dict[str, tuple[str, tuple[str, ...]]] = {
+    "ablation": ("drawer", ("--study=benchmarks/studies/ablation.toml", *DRAWER)),
+    "controller_drawer": ("drawer", ("--study=benchmarks/studies/controller.toml", *DRAWER)),
+    "controller_window": ("window", ("--study=benchmarks/studies/controller.toml", *WINDOW)),
+    "cost": ("drawer", ("--study=benchmarks/studies/cost.toml", *DRAWER)),
+    "t8": ("drawer", ("--study=benchmarks/studies/t8.toml", *DRAWER)),
+}
+
+type Results = dict[str, Any]
+
+
+def run(root: Path) -> None:
+    """Run the default comparison and the studies, and keep their results without the paths of this machine."""
+    from lerobot_craft.cli import main
+
+    everything = root / "everything"
+    if main(["compare", f"--output_dir={everything}"]) != 0:
+        raise SystemExit("the comparison did not finish; the same command goes on")
+    keep(everything / "results.json", "compare")
+    keep(everything / "sequence" / "results.json", "sequence")
+    for name, (folder, words) in STUDIES.items():
+        if main(["compare", *words, f"--output_dir={root / folder}"]) != 0:
+            raise SystemExit(f"the study {name} did not finish; the same command goes on")
+        keep(root / folder / "results.json", name)
+
+
+def keep(path: Path, name: str) -> None:
+    """Copy results to the folder of this repository, without checkpoints."""
+    results = json.loads(path.read_text(encoding="utf-8"))
+    for method in results["methods"].values():
+        for each in method["runs"]:
+            for stage in each["stages"]:
+                stage.pop("checkpoint", None)
+    RESULTS.mkdir(exist_ok=True)
+    text = json.dumps(results, ensure_ascii=False)
+    (RESULTS / f"{name}.json").write_text(text + "\n", encoding="utf-8")
+
+
+def read(name: str) -> Results:
+    """Return the results of one comparison."""
+    found: Results = json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
+    return found
+
+
+def by_split(results: Results) -> str:
+    """Return old success split by split: mean and every seed."""
+    names = [problem["name"] for problem in results["problems"]]
+    lines = [f"| method | {' | '.join(names)} |", f"|{'---|' * (len(names) + 1)}"]
+    old = {problem["name"]: problem["old_tasks"] for problem in results["problems"]}
+    for row in (results["teacher"], *results["methods"].values()):
+        cells = []
+        for name in names:
+            rates = [_last(each) for each in row["runs"] if each["problem"] == name]
+            means = [statistics.fmean(rate[task] for task in old[name]) for rate in rates]
+            cells.append(f"{statistics.fmean(means):.3f} ({' '.join(f'{mean:.2f}' for mean in means)})")
+        lines.append(f"| {row['title']} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _last(each: dict[str, Any]) -> dict[str, float]:
+    rates: dict[str, float] = each["stages"][-1]["success_by_task"] if "stages" in each else each["success_by_task"]
+    return rates
+
+
+def strengths(results: Results) -> str:
+    """Return what each method was tried with on the tuning problem: old / new success; the chosen one in bold."""
+    lines = ["| method | setting | tried: old / new |", "|---|---|---|"]
+    for row in results["methods"].values():
+        strength = row["strength"]
+        if strength is not None:
+            tried = [_try(one, chosen=one["value"] == strength["chosen"]) for one in strength["tried"]]
+            lines.append(f"| {row['title']} | `{strength['setting']}` | {' · '.join(tried)} |")
+    return "\n".join(lines)
+
+
+def _try(one: dict[str, Any], *, chosen: bool) -> str:
+    text = f"{one['value']}: {one['old_success']:.2f} / {one['new_success']:.2f}"
+    return f"**{text}**" if chosen else text
+
+
+def sequence(results: Results) -> str:
+    """Return the end of a sequence: success over all its tasks, forgetting, and the new tasks when they were learnt."""
+    lines = [
+        "| method | average success at the end | forgetting (NBT) | new tasks, right after | drift |",
+        "|---|---|---|---|---|",
+    ]
+    for row in results["methods"].values():
+        cells = [_mean(row[key]) for key in ("average_success", "forgetting", "new_success", "drift")]
+        lines.append(f"| {row['title']} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def short(results: Results) -> str:
+    """Return old success, new success, forgetting, drift and time of every method."""
+    lines = ["| | old | new | NBT | drift | CPU s |", "|---|---|---|---|---|---|"]
+    rows = [results["teacher"], *results["methods"].values()]
+    for row in rows:
+        cells = [_mean(row[key]) if key in row else "" for key in ("old_success", "new_success", "forgetting")]
+        rest = [
+            f"{row[key]['mean']:{form}}" if key in row else "" for key, form in (("drift", ".3f"), ("train_s", ".1f"))
+        ]
+        lines.append(f"| {row['title']} | {' | '.join([*cells, *rest])} |")
+    return "\n".join(lines)
+
+
+def _mean(value: dict[str, Any]) -> str:
+    return f"{value['mean']:.3f} ({' '.join(f'{each:.2f}' for each in value['values'])})"
+
+
+def controller(drawer: Results, window: Results) -> str:
+    """Return old and new success on two problems against fixed λ and against ε."""
+    lines = ["| | drawer: old | drawer: new | window: old | window: new |", "|---|---|---|---|---|"]
+    for name, row in drawer["methods"].items():
+        other = window["methods"][name]
+        cells = [_mean(each[key]) for each in (row, other) for key in ("old_success", "new_success")]
+        lines.append(f"| {row['title']} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def cost(results: Results) -> str:
+    """Return old success (and the time of a run against plain) by anchors a step and steps between."""
+    pattern = re.compile(r"K = (\d+), (\d+) anchors")
+    cells: dict[tuple[int, int], str] = {}
+    for name, row in results["methods"].items():
+        if match := pattern.fullmatch(name):
+            ratio = row["time_ratio"]["mean"]
+            old, new = row["old_success"]["mean"], row["new_success"]["mean"]
+            cells[int(match[1]), int(match[2])] = f"{old:.3f} / {new:.2f}, × {ratio:.2f}"
+    every, sizes = sorted({k for k, _ in cells}), sorted({b for _, b in cells})
+    lines = [f"| | {' | '.join(f'{size} anchors' for size in sizes)} |", f"|{'---|' * (len(sizes) + 1)}"]
+    lines += [f"| K = {k} | {' | '.join(cells[k, size] for size in sizes)} |" for k in every]
+    return "\n".join(lines)
+
+
+def points(results: Results) -> list[tuple[float, float]]:
+    """Return drift and lost success of every method, seed and old task of the splits."""
+    before = {(each["problem"], each["seed"]): each["success_by_task"] for each in results["teacher"]["runs"]}
+    return [
+        (drift, before[each["problem"], each["seed"]][task] - stage["success_by_task"][task])
+        for method in {row["command"]: row for row in results["methods"].values()}.values()
+        for each in method["runs"]
+        for stage in each["stages"][:1]
+        for task, drift in stage["drift_by_task"].items()
+    ]
+
+
+def prediction(results: Results) -> str:
+    """Return how well drift ranks lost success."""
+    found = points(results)
+    tasks = spearmanr([drift for drift, _ in found], [lost for _, lost in found]).statistic
+    runs: dict[tuple[str, str, int], list[tuple[float, float]]] = {}
+    before = {(each["problem"], each["seed"]): each["success_by_task"] for each in results["teacher"]["runs"]}
+    for row in {row["command"]: row for row in results["methods"].values()}.values():
+        for each in row["runs"]:
+            stage, known = each["stages"][0], before[each["problem"], each["seed"]]
+            key = (row["title"], each["problem"], each["seed"])
+            runs[key] = [(d, known[t] - stage["success_by_task"][t]) for t, d in stage["drift_by_task"].items()]
+    means = [tuple(map(statistics.fmean, zip(*pairs, strict=True))) for pairs in runs.values()]
+    whole = spearmanr([drift for drift, _ in means], [lost for _, lost in means]).statistic
+    quiet = [lost for drift, lost in found if drift < 0.1]
+    loud = [lost for drift, lost in found if drift > 0.5]
+    return "\n".join(
+        [
+            "| points | n | Spearman |",
+            "|---|---|---|",
+            f"| every old task of every run | {len(found)} | {tasks:.2f} |",
+            f"| every run, mean over its old tasks | {len(means)} | {whole:.2f} |",
+            "",
+            f"Below 0.1 σ: {len(quiet)} points, {statistics.fmean(quiet):.3f} lost on average, {max(quiet):.2f} most."
+            f" Above 0.5 σ: {len(loud)} points, {statistics.fmean(loud):.2f} lost on average.",
+        ]
+    )
+
+
+def tables() -> dict[str, str]:
+    """Return every table by the name it has in the documents."""
+    compared = read("compare")
+    return {
+        "compare": table(compared),
+        "by_split": by_split(compared),
+        "strengths": strengths(compared),
+        "sequence": sequence(read("sequence")),
+        "ablation": short(read("ablation")),
+        "controller": controller(read("controller_drawer"), read("controller_window")),
+        "cost": cost(read("cost")),
+        "t8": short(read("t8")),
+        "prediction": prediction(compared),
+    }
+
+
+def write(found: dict[str, str]) -> None:
+    """Put the tables between their marks in the documents."""
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        for name, content in found.items():
+            begin, end = f"<!-- table:{name} -->", f"<!-- /table:{name} -->"
+            head, _, rest = text.partition(begin)
+            _, _, tail = rest.partition(end)
+            text = f"{head}{begin}\n{content}\n{end}{tail}"
+        partial = page.with_suffix(".partial")
+        partial.write_text(text, encoding="utf-8")
+        shutil.move(partial, page)
+
+
+def main() -> None:
+    """Run, print, write."""
+    options = parser(__doc__)
+    options.add_argument("--run", type=Path, metavar="DIR", help="run everything first, in this folder")
+    options.add_argument("--write", action="store_true", help="put the tables into the documents")
+    given = options.parse_args()
+    if given.run is not None:
+        run(given.run)
+    found = tables()
+    for name, content in found.items():
+        print(f"\n{name}\n{content}")
+    if given.write:
+        write(found)
+    write_figures(given.json, {name: read(name) for name in ("compare", "sequence", *STUDIES)})
+
+
+if __name__ == "__main__":
+    main()
