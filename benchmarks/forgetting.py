@@ -20,7 +20,9 @@ from lerobot_craft.comparison._results import table
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results"
-PAGES = (HERE.parent / "docs" / "comparison.md", HERE.parent / "docs" / "zh" / "comparison.md")
+PAGES = [
+    HERE.parent / "docs" / language / name for language in ("", "zh") for name in ("comparison.md", "which-method.md")
+]
 
 DRAWER = ("--old_tasks=hammer,faucet-close,push,button-press-topdown", "--new_tasks=drawer-open")
 WINDOW = ("--old_tasks=door-open,plate-slide,handle-press,door-unlock", "--new_tasks=window-open")
@@ -221,6 +223,8 @@ def write(found: dict[str, str]) -> None:
         text = page.read_text(encoding="utf-8")
         for name, content in found.items():
             begin, end = f"<!-- table:{name} -->", f"<!-- /table:{name} -->"
+            if begin not in text:
+                continue
             head, _, rest = text.partition(begin)
             _, _, tail = rest.partition(end)
             text = f"{head}{begin}\n{content}\n{end}{tail}"

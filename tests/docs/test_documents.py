@@ -32,6 +32,7 @@ from tests.docs._documents import (
 )
 
 from lerobot_craft.cli._arguments import given, normalize
+from lerobot_craft.comparison._study import read_study
 from lerobot_craft.presets import presets_table
 
 COMMANDS = list(dict.fromkeys(command for path in english() for command in commands(path)))
@@ -111,7 +112,11 @@ def test_commands(command: str, workshop: Path, problem: Problem, monkeypatch: p
     if subcommand in PARSED:
         module = importlib.import_module(f"lerobot_craft.cli.{subcommand}")
         package, _, settings = PARSED[subcommand].rpartition(".")
-        getattr(importlib.import_module(package), settings)(**vars(module.parser().parse_args(normalize(rest))))
+        parsed = vars(module.parser().parse_args(normalize(rest)))
+        if "study" in parsed:
+            parsed["study"] = read_study(ROOT / parsed["study"])
+            parsed["methods"] = tuple(parsed["study"])
+        getattr(importlib.import_module(package), settings)(**parsed)
         return
     make_room(rest)
     outcome = craft([subcommand, *shortened(subcommand, rest, problem)])
