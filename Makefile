@@ -28,7 +28,7 @@ demo: setup ## forgetting on Meta-World, and its absence: a table in minutes, ev
 	$(BIN)/lerobot-craft demo
 
 test: setup browser ## the test suite: CPU, offline, warnings are errors
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 # One test looks at the report in a real browser; where none can be installed, that test is skipped and says so.
 browser:
