@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from filelock import FileLock
 from tests._caches import build_anchors
 from tests._problem import Problem, make_problem, make_teacher
 
@@ -45,10 +46,13 @@ def make_tiny_once(request: pytest.FixtureRequest) -> "Callable[[str], TinyPaths
     def make(policy_type: str) -> "TinyPaths":
         target = folder / policy_type
         done = target / "done"
-        if not done.exists():
-            shutil.rmtree(target, ignore_errors=True)
-            support.make_tiny(policy_type, target)
-            done.touch()
+        folder.mkdir(exist_ok=True)
+        # The suite runs in several processes, and a checkpoint names its own folder: it cannot be made aside and moved.
+        with FileLock(folder / f"{policy_type}.lock"):
+            if not done.exists():
+                shutil.rmtree(target, ignore_errors=True)
+                support.make_tiny(policy_type, target)
+                done.touch()
         return support.TinyPaths(target / "policy", target / "data")
 
     return make

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from lerobot_craft.caching._settings import DTYPES, IMAGE_FORMATS, KINDS, POOLINGS, SELECTIONS, CacheSettings
 from lerobot_craft.cli._arguments import normalize
+from lerobot_craft.cli._parser import comma_separated, make_parser
 from lerobot_craft.errors import UsageError
 
 EXAMPLES = """\
@@ -53,14 +54,10 @@ def main(arguments: Sequence[str]) -> int:
 
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the subcommand; both spellings of the older tools' flags are known to it."""
-    made = argparse.ArgumentParser(
-        prog="lerobot-craft cache",
-        description="Run the frozen teacher once over some frames and keep what it says: training needs no teacher.",
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-        # What is not given is left out, so that each default stands in `CacheSettings` alone.
-        argument_default=argparse.SUPPRESS,
+    made = make_parser(
+        "cache",
+        "Run the frozen teacher once over some frames and keep what it says: training needs no teacher.",
+        EXAMPLES,
     )
     _add_sources(made)
     _add_targets(made)
@@ -109,7 +106,9 @@ def _add_targets(made: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--num_anchors", "--num_samples", dest="num_anchors", metavar="N", type=int, help="anchors (200)"
     )
-    group.add_argument("--kinds", metavar="K,K", type=_words, help=f"some of {', '.join(KINDS)} (hidden,action)")
+    group.add_argument(
+        "--kinds", metavar="K,K", type=comma_separated, help=f"some of {', '.join(KINDS)} (hidden,action)"
+    )
     group.add_argument("--layers_to_save", metavar="L,L", type=_integers, help="layers of the hidden states (-2,-1)")
     group.add_argument("--hidden_layer", metavar="L", type=int, help="keep one pooled vector of this layer instead")
     group.add_argument("--tap", metavar="PATH", help="a module path such as model.encoder.layers.2, for any policy")
@@ -144,10 +143,6 @@ def _boolean(word: str) -> bool:
 
 def _integers(word: str) -> tuple[int, ...]:
     return tuple(int(part) for part in word.strip("[]()").split(",") if part.strip())
-
-
-def _words(word: str) -> tuple[str, ...]:
-    return tuple(part.strip() for part in word.strip("[]").split(",") if part.strip())
 
 
 def _episodes(word: str) -> tuple[int, ...] | None:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from lerobot_craft.cli._arguments import normalize
+from lerobot_craft.cli._parser import comma_separated, make_parser
 from lerobot_craft.comparison import METHODS, CompareSettings
 from lerobot_craft.comparison._settings import GROUPS
 from lerobot_craft.comparison._study import read_study
@@ -50,22 +51,22 @@ def main(arguments: Sequence[str]) -> int:
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the subcommand."""
     defaults = CompareSettings()
-    made = argparse.ArgumentParser(
-        prog="lerobot-craft compare",
-        description="Fine-tune the same teachers on the same data by several methods, each at its best strength, and "
+    made = make_parser(
+        "compare",
+        "Fine-tune the same teachers on the same data by several methods, each at its best strength, and "
         "compare what they kept and what they learnt. Finished work is used again.",
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-        # What is not given is left out, so that each default stands in `CompareSettings` alone.
-        argument_default=argparse.SUPPRESS,
+        EXAMPLES,
     )
-    made.add_argument("--methods", metavar="A,B", type=_words, help=f"of {','.join(METHODS)} (all)")
+    made.add_argument("--methods", metavar="A,B", type=comma_separated, help=f"of {','.join(METHODS)} (all)")
     made.add_argument(
-        "--problems", metavar="A,B", type=_words, help=f"of {','.join(GROUPS)} ({','.join(defaults.problems)})"
+        "--problems", metavar="A,B", type=comma_separated, help=f"of {','.join(GROUPS)} ({','.join(defaults.problems)})"
     )
-    made.add_argument("--old_tasks", metavar="A,B", type=_words, help="Meta-World tasks the teacher knows, instead")
-    made.add_argument("--new_tasks", metavar="A,B", type=_words, help="the tasks it is taught, one after the other")
+    made.add_argument(
+        "--old_tasks", metavar="A,B", type=comma_separated, help="Meta-World tasks the teacher knows, instead"
+    )
+    made.add_argument(
+        "--new_tasks", metavar="A,B", type=comma_separated, help="the tasks it is taught, one after the other"
+    )
     made.add_argument("--seeds", metavar="N,N", type=_numbers, help="one run of everything for each (0,1,2)")
     for name, text in (
         ("episodes", "evaluation episodes per task"),
@@ -84,12 +85,8 @@ def parser() -> argparse.ArgumentParser:
     return made
 
 
-def _words(word: str) -> tuple[str, ...]:
-    return tuple(part.strip() for part in word.strip("[]").split(",") if part.strip())
-
-
 def _numbers(word: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in _words(word))
+    return tuple(int(part) for part in comma_separated(word))
 
 
 def _truth(word: str) -> bool:

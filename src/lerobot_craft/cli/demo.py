@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from lerobot_craft.cli._arguments import normalize
+from lerobot_craft.cli._parser import comma_separated, make_parser
 from lerobot_craft.demo import DemoSettings
 
 EXAMPLES = """\
@@ -43,17 +44,13 @@ def main(arguments: Sequence[str]) -> int:
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the subcommand."""
     defaults = DemoSettings()
-    made = argparse.ArgumentParser(
-        prog="lerobot-craft demo",
-        description="Teach a policy a new task with and without forgetting, and show both. Finished stages are reused.",
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-        # What is not given is left out, so that each default stands in `DemoSettings` alone.
-        argument_default=argparse.SUPPRESS,
+    made = make_parser(
+        "demo",
+        "Teach a policy a new task with and without forgetting, and show both. Finished stages are reused.",
+        EXAMPLES,
     )
     old = ",".join(defaults.old_tasks)
-    made.add_argument("--old_tasks", metavar="A,B", type=_words, help=f"tasks the teacher knows ({old})")
+    made.add_argument("--old_tasks", metavar="A,B", type=comma_separated, help=f"tasks the teacher knows ({old})")
     made.add_argument(
         "--new_task", metavar="NAME", help=f"task it is taught ({defaults.new_task}); any of Meta-World's 50"
     )
@@ -67,7 +64,3 @@ def parser() -> argparse.ArgumentParser:
         made.add_argument(f"--{name}", metavar="N", type=int, help=f"{text} ({vars(defaults)[name]})")
     made.add_argument("--output_dir", metavar="DIR", type=Path, help=f"where all of it goes ({defaults.output_dir})")
     return made
-
-
-def _words(word: str) -> tuple[str, ...]:
-    return tuple(part.strip() for part in word.strip("[]").split(",") if part.strip())

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from lerobot_craft.cli._arguments import normalize
+from lerobot_craft.cli._parser import comma_separated, make_parser
 from lerobot_craft.errors import UsageError
 
 EXAMPLES = """\
@@ -50,19 +51,19 @@ def main(arguments: Sequence[str]) -> int:
 
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the subcommand."""
-    made = argparse.ArgumentParser(
-        prog="lerobot-craft drift",
-        description="Say how far checkpoints have moved from their teacher, on recorded frames: actions, layers, the "
+    made = make_parser(
+        "drift",
+        "Say how far checkpoints have moved from their teacher, on recorded frames: actions, layers, the "
         "answer to the instruction, statistics apart from weights. Needs no simulator.",
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-        # What is not given is left out, so that each default stands in `DriftSettings` alone.
-        argument_default=argparse.SUPPRESS,
+        EXAMPLES,
     )
     made.add_argument("--teacher.path", dest="teacher_path", metavar="A", help="the policy before fine-tuning")
     made.add_argument(
-        "--policy.path", dest="policy_paths", metavar="B,C", type=_words, help="checkpoints, or the folder of a run"
+        "--policy.path",
+        dest="policy_paths",
+        metavar="B,C",
+        type=comma_separated,
+        help="checkpoints, or the folder of a run",
     )
     made.add_argument("--dataset.repo_id", dest="repo_id", metavar="D", help="a dataset of what the teacher knew")
     made.add_argument("--dataset.root", dest="root", metavar="DIR", type=Path, help="its folder, where it is local")
@@ -81,10 +82,6 @@ def parser() -> argparse.ArgumentParser:
     )
     made.add_argument("--output", metavar="JSON", type=Path, help="a file for all numbers")
     return made
-
-
-def _words(word: str) -> tuple[str, ...]:
-    return tuple(part.strip() for part in word.strip("[]").split(",") if part.strip())
 
 
 def _episodes(word: str) -> tuple[int, ...]:

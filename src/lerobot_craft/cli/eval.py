@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from lerobot_craft.cli._arguments import given, normalize
+from lerobot_craft.cli._parser import comma_separated, make_parser
 from lerobot_craft.errors import UsageError
 
 EXAMPLES = """\
@@ -91,24 +92,20 @@ def _in_environment(found: argparse.Namespace, theirs: Sequence[str]) -> str:
 
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the subcommand's own flags."""
-    made = argparse.ArgumentParser(
-        prog="lerobot-craft eval",
-        description="Try checkpoints on tasks from the same starts: success with 95 % intervals, old and new apart, "
+    made = make_parser(
+        "eval",
+        "Try checkpoints on tasks from the same starts: success with 95 % intervals, old and new apart, "
         "and what was forgotten. With --env.type in any LeRobot environment, through LeRobot's own evaluation; "
         "finished parts are kept and not run again. Without, on Meta-World states, as the demo does it, "
         "which is faster.",
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-        # What is not given is left out, so that each default stands in the settings alone.
-        argument_default=argparse.SUPPRESS,
+        EXAMPLES,
     )
     made.add_argument(
         "--policy.path",
         "--policy.paths",
         dest="checkpoints",
         metavar="[P,P]",
-        type=_words,
+        type=comma_separated,
         help="checkpoints; the first is the teacher",
     )
     made.add_argument("--seed", metavar="N", type=int, help="of the starts, the same for every checkpoint")
@@ -116,8 +113,10 @@ def parser() -> argparse.ArgumentParser:
         "with --env.type",
         "--env.* (type, task, …) and --eval.* (n_episodes: 50 per task, batch_size: by cores, …) as in lerobot-eval",
     )
-    group.add_argument("--old_tasks", metavar="A,B", type=_words, help="tasks, or groups, that the teacher knew")
-    group.add_argument("--new_tasks", metavar="A,B", type=_words, help="tasks, or groups, that were taught")
+    group.add_argument(
+        "--old_tasks", metavar="A,B", type=comma_separated, help="tasks, or groups, that the teacher knew"
+    )
+    group.add_argument("--new_tasks", metavar="A,B", type=comma_separated, help="tasks, or groups, that were taught")
     group.add_argument(
         "--sequence",
         action="store_true",
@@ -127,12 +126,10 @@ def parser() -> argparse.ArgumentParser:
     group.add_argument("--output_dir", metavar="DIR", type=Path, help="for results and videos (outputs/eval)")
     group.add_argument("--policy.device", dest="device", metavar="D", help="cpu, cuda, … (the checkpoint's own)")
     group = made.add_argument_group("without --env.type: Meta-World states")
-    group.add_argument("--tasks", metavar="A,B", type=_words, help="Meta-World tasks, such as push,drawer-open")
+    group.add_argument(
+        "--tasks", metavar="A,B", type=comma_separated, help="Meta-World tasks, such as push,drawer-open"
+    )
     group.add_argument("--episodes", metavar="N", type=int, help="episodes per task and checkpoint (20)")
     group.add_argument("--max_steps", metavar="N", type=int, help="steps after which an episode has failed (200)")
     group.add_argument("--output", metavar="JSON", type=Path, help="a file for every episode's outcome")
     return made
-
-
-def _words(word: str) -> tuple[str, ...]:
-    return tuple(part.strip() for part in word.strip("[]").split(",") if part.strip())

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from lerobot_craft.cli._arguments import normalize
+from lerobot_craft.cli._parser import comma_separated, make_parser
 from lerobot_craft.errors import UsageError
 
 EXAMPLES = """\
@@ -50,14 +51,10 @@ def main(arguments: Sequence[str]) -> int:
 
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the subcommand."""
-    made = argparse.ArgumentParser(
-        prog="lerobot-craft merge",
-        description="Write checkpoints with the weights (1 - alpha) teacher + alpha student, and try them where asked.",
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-        # What is not given is left out, so that each default stands in `MergeSettings` alone.
-        argument_default=argparse.SUPPRESS,
+    made = make_parser(
+        "merge",
+        "Write checkpoints with the weights (1 - alpha) teacher + alpha student, and try them where asked.",
+        EXAMPLES,
     )
     made.add_argument("--teacher.path", dest="teacher_path", metavar="A", help="the policy before fine-tuning")
     made.add_argument("--policy.path", dest="policy_path", metavar="B", help="the policy after it")
@@ -88,17 +85,15 @@ def _add_drift(made: argparse.ArgumentParser) -> None:
 
 def _add_rollouts(made: argparse.ArgumentParser) -> None:
     group = made.add_argument_group("success of each, for policies of Meta-World states")
-    group.add_argument("--tasks", metavar="A,B", type=_words, help="Meta-World tasks, such as push,drawer-open")
+    group.add_argument(
+        "--tasks", metavar="A,B", type=comma_separated, help="Meta-World tasks, such as push,drawer-open"
+    )
     group.add_argument("--episodes", dest="rollouts", metavar="N", type=int, help="episodes per task (20)")
     group.add_argument("--max_steps", metavar="N", type=int, help="steps after which an episode has failed (200)")
 
 
-def _words(word: str) -> tuple[str, ...]:
-    return tuple(part.strip() for part in word.strip("[]").split(",") if part.strip())
-
-
 def _numbers(word: str) -> tuple[float, ...]:
-    return tuple(float(part) for part in _words(word))
+    return tuple(float(part) for part in comma_separated(word))
 
 
 def _episodes(word: str) -> tuple[int, ...]:
