@@ -20,8 +20,10 @@ from lerobot_craft.comparison._results import table
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results"
+DOCS = HERE.parent / "docs"
 PAGES = [
-    HERE.parent / "docs" / language / name for language in ("", "zh") for name in ("comparison.md", "which-method.md")
+    DOCS / "log.md",
+    *(DOCS / language / name for language in ("", "zh") for name in ("comparison.md", "which-method.md", "drift.md")),
 ]
 
 DRAWER = ("--old_tasks=hammer,faucet-close,push,button-press-topdown", "--new_tasks=drawer-open")
@@ -136,11 +138,13 @@ def _mean(value: dict[str, Any]) -> str:
     return f"{value['mean']:.3f} ({' '.join(f'{each:.2f}' for each in value['values'])})"
 
 
-def controller(drawer: Results, window: Results) -> str:
-    """Return old and new success on two problems against fixed λ and against ε."""
-    lines = ["| | drawer: old | drawer: new | window: old | window: new |", "|---|---|---|---|---|"]
-    for name, row in drawer["methods"].items():
-        other = window["methods"][name]
+def on_two(first: Results, second: Results) -> str:
+    """Return old and new success of every method on two problems."""
+    names = [results["problems"][0]["new_tasks"][0] for results in (first, second)]
+    heads = [f"{name}: {which}" for name in names for which in ("old", "new")]
+    lines = [f"| | {' | '.join(heads)} |", f"|{'---|' * 5}"]
+    for name, row in (("", first["teacher"]), *first["methods"].items()):
+        other = second["methods"][name] if name else second["teacher"]
         cells = [_mean(each[key]) for each in (row, other) for key in ("old_success", "new_success")]
         lines.append(f"| {row['title']} | {' | '.join(cells)} |")
     return "\n".join(lines)
@@ -210,7 +214,8 @@ def tables() -> dict[str, str]:
         "strengths": strengths(compared),
         "sequence": sequence(read("sequence")),
         "ablation": short(read("ablation")),
-        "controller": controller(read("controller_drawer"), read("controller_window")),
+        "controller": on_two(read("controller_drawer"), read("controller_window")),
+        "candidates": on_two(read("candidates_faucet"), read("candidates_plate")),
         "cost": cost(read("cost")),
         "t8": short(read("t8")),
         "prediction": prediction(compared),

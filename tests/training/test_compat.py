@@ -82,7 +82,7 @@ CALLS: dict[str, tuple[str, ...]] = {
     "set_seed": ("seed", "accelerator"),
     "should_save_checkpoint": ("step", "save_freq", "total_steps"),
 }
-OURS = {"make_accelerator", "policy_option"}
+OURS = {"make_accelerator", "parser_memory", "policy_option"}
 METHODS: dict[str, tuple[str, ...]] = {
     "EpisodeAwareSampler": ("load_state_dict", "__len__"),
     "MetricsTracker": ("step", "update_metrics", "reduce_across_ranks", "to_dict", "reset_averages"),

@@ -13,6 +13,7 @@ from tests._problem import Problem
 from lerobot_craft.errors import SettingsError
 from lerobot_craft.presets import PRESETS
 from lerobot_craft.training import CraftConfig, CraftTrainConfig, parse
+from lerobot_craft.training._compat import parser_memory
 from lerobot_craft.training._help import craft_help
 from lerobot_craft.training._parse import complete
 
@@ -106,6 +107,12 @@ def test_yaml_file_with_a_group_and_flags_that_override_it(problem: Problem, tmp
     config = parse([f"--config_path={file}", "steps=9", "craft.retention_freq=3"])
     assert (config.steps, config.craft.initial_lambda, config.craft.retention_freq) == (9, 0.5, 3)
     assert config.craft.lambda_controller == "fixed", "the preset in the file fills the rest"
+
+    # LeRobot's parser remembers the file's policy for the life of the process; the next command must not meet it.
+    assert [memory for memory in parser_memory() if memory] == []
+    where = ["--dataset.repo_id=craft/small", f"--dataset.root={problem.new}", f"--output_dir={tmp_path / 'new'}"]
+    fresh = parse(["--policy.type=act", "--policy.push_to_hub=false", "--craft.enabled=false", *where])
+    assert fresh.policy.pretrained_path is None
 
 
 def test_checkpoint_is_readable_by_stock_lerobot(problem: Problem, tmp_path: Path) -> None:

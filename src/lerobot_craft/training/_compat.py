@@ -92,6 +92,7 @@ __all__ = [
     "make_sample_weighter",
     "make_train_eval_datasets",
     "parser",
+    "parser_memory",
     "policy_option",
     "push_checkpoint_to_hub",
     "register_third_party_plugins",
@@ -108,6 +109,11 @@ _MISSING = object()
 def policy_option(policy: "PreTrainedConfig", name: str, default: Any) -> Any:  # noqa: ANN401 (any setting)
     """Return a setting that only some policy types have; LeRobot has no base class that says which."""
     return getattr(policy, name, default)
+
+
+def parser_memory() -> tuple[dict[str, str], dict[str, list[str]]]:
+    """Return what LeRobot's parser remembers of settings files: paths of policies, and what stood beside them."""
+    return parser._config_path_args, parser._config_yaml_overrides
 
 
 def mixed_precision(policy: "PreTrainedConfig") -> str | None:

@@ -2,7 +2,8 @@
 """Command-line words into a validated `CraftTrainConfig`; starts nothing.
 
 LeRobot's `validate()` reads `--policy.path` and `--config_path` from `sys.argv` again, so the words are installed
-there for the time of the parse.
+there for the time of the parse. What its parser found in a settings file it keeps for the life of the process; here
+it is forgotten afterwards, so that one command's file does not reach into the next command.
 """
 
 import contextlib
@@ -27,6 +28,7 @@ from lerobot_craft.training._compat import (
     TRAIN_CONFIG_NAME,
     JobConfig,
     parser,
+    parser_memory,
     register_third_party_plugins,
 )
 from lerobot_craft.training._config import CRAFT_CONFIG_NAME, CraftConfig, CraftTrainConfig, RetentionMode
@@ -191,6 +193,8 @@ def _installed(words: list[str]) -> Iterator[None]:
         yield
     finally:
         sys.argv = saved
+        for kept in parser_memory():
+            kept.clear()
 
 
 def _explained(error: Exception) -> CraftError:
