@@ -56,6 +56,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     quiet_decoder_search()
     try:
         exit_code: int = importlib.import_module(_module(words[0])).main(words[1:])
+    except SystemExit as stop:
+        # A parser has printed its help (0), or what is wrong with the command (2).
+        return stop.code if isinstance(stop.code, int) else USAGE_ERROR
     except Exception as error:
         return report_error(error)
     return exit_code

@@ -32,10 +32,7 @@ def main(arguments: Sequence[str]) -> int:
     Returns:
         The exit code.
     """
-    try:
-        given = parser().parse_args(normalize(arguments))
-    except SystemExit as stop:
-        return 0 if stop.code in (0, None) else 2
+    given = parser().parse_args(normalize(arguments))
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s")
     if "inspect" in given:
         return _inspect(given)

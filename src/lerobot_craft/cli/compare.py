@@ -31,10 +31,7 @@ def main(arguments: Sequence[str]) -> int:
         The exit code.
     """
     words = normalize(arguments)
-    try:
-        given = vars(parser().parse_args(words))
-    except SystemExit as stop:
-        return 0 if stop.code in (0, None) else 2
+    given = vars(parser().parse_args(words))
     if "study" in given:
         given["study"] = read_study(given["study"])
         given.setdefault("methods", tuple(given["study"]))

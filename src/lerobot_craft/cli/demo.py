@@ -27,10 +27,7 @@ def main(arguments: Sequence[str]) -> int:
     Returns:
         The exit code.
     """
-    try:
-        given = parser().parse_args(normalize(arguments))
-    except SystemExit as stop:
-        return 0 if stop.code in (0, None) else 2
+    given = parser().parse_args(normalize(arguments))
     settings = DemoSettings(**vars(given))
     # Everything the demo needs is on this machine, and asking the Hub about it would only cost time.
     os.environ.setdefault("HF_HUB_OFFLINE", "1")

@@ -28,10 +28,7 @@ def main(arguments: Sequence[str]) -> int:
     Returns:
         The exit code: 1 where no checkpoint is within `--max_drift`.
     """
-    try:
-        given = parser().parse_args(normalize(arguments))
-    except SystemExit as stop:
-        return 0 if stop.code in (0, None) else 2
+    given = parser().parse_args(normalize(arguments))
     flags = {"teacher_path": "--teacher.path", "policy_paths": "--policy.path", "repo_id": "--dataset.repo_id"}
     if missing := [flag for name, flag in flags.items() if name not in given]:
         raise UsageError(f"`{'` and `'.join(missing)}` must be given: see `lerobot-craft drift --help`.")

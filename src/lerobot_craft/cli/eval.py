@@ -41,10 +41,7 @@ def main(arguments: Sequence[str]) -> int:
         The exit code.
     """
     words = normalize(arguments)
-    try:
-        found, theirs = parser().parse_known_args(words)
-    except SystemExit as stop:
-        return 0 if stop.code in (0, None) else 2
+    found, theirs = parser().parse_known_args(words)
     if wrong := [word for word in theirs if word.startswith("-") and not word.startswith(THEIRS)]:
         raise UsageError(f"`{'`, `'.join(wrong)}` is no flag of this command: see `lerobot-craft eval --help`.")
     if given(words, "env.type") is None:

@@ -25,11 +25,8 @@ def main(arguments: Sequence[str]) -> int:
     Returns:
         The exit code.
     """
-    try:
-        # Paths may stand before and after flags.
-        given = parser().parse_intermixed_args(normalize(arguments))
-    except SystemExit as stop:
-        return 0 if stop.code in (0, None) else 2
+    # Paths may stand before and after flags.
+    given = parser().parse_intermixed_args(normalize(arguments))
     from lerobot_craft.report import write_card, write_report
 
     output = given.output or Path("report.md" if given.card else "report.html")

@@ -15,8 +15,7 @@ from lerobot_craft.comparison._plan import Plan, Solved
 from lerobot_craft.comparison._results import SCHEMA, Row, key_of, method_row, run_numbers, table, teacher_row
 from lerobot_craft.comparison._settings import TUNING, TUNING_SEEDS, CompareSettings, Problem
 from lerobot_craft.demo._console import Console
-from lerobot_craft.demo._record import write_json
-from lerobot_craft.errors import UsageError
+from lerobot_craft.demo._record import check_same, write_json
 from lerobot_craft.evaluation import check_tasks
 
 INTERRUPTED = 130
@@ -74,18 +73,7 @@ def _check_folder(settings: CompareSettings) -> None:
         write_json(path, asked)
         return
     saved = json.loads(path.read_text(encoding="utf-8"))
-    differences = [
-        f"  - `--{name}`: the folder has {saved.get(name)}, got {value}"
-        for name, value in asked.items()
-        if saved.get(name) != value
-    ]
-    if differences:
-        raise UsageError(
-            f"`--output_dir={settings.output_dir}` holds a comparison of another size:\n"
-            + "\n".join(differences)
-            + "\n"
-            f"Pass another `--output_dir`, or remove that one: rm -r {settings.output_dir}"
-        )
+    check_same(settings.output_dir, "a comparison of another size", saved, asked)
 
 
 def _tuned(settings: CompareSettings, console: Console) -> tuple[dict[str, Method], dict[str, Strength]]:

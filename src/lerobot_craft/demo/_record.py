@@ -29,7 +29,7 @@ class Record:
         self._settings = settings.fixed()
         if self._path.is_file():
             saved = json.loads(self._path.read_text(encoding="utf-8"))
-            _check_same(settings, saved["settings"])
+            check_same(settings.output_dir, "a demo with other settings", saved["settings"], self._settings)
             self._stages = saved["stages"]
 
     def __contains__(self, stage: str) -> bool:
@@ -57,8 +57,18 @@ class Record:
         return float(sum(stage["seconds"] for stage in self._stages.values()))
 
 
-def _check_same(settings: DemoSettings, saved: dict[str, Any]) -> None:
-    asked = settings.fixed()
+def check_same(output_dir: Path, holds: str, saved: dict[str, Any], asked: dict[str, Any]) -> None:
+    """Refuse to go on in a folder that was begun with other settings.
+
+    Args:
+        output_dir: The folder.
+        holds: What is in it, for the message.
+        saved: The settings it was begun with.
+        asked: Those given now.
+
+    Raises:
+        UsageError: If they differ, with every difference named.
+    """
     differences = [
         f"  - `--{name}`: the folder has {saved.get(name)}, got {value}"
         for name, value in asked.items()
@@ -66,8 +76,8 @@ def _check_same(settings: DemoSettings, saved: dict[str, Any]) -> None:
     ]
     if differences:
         raise UsageError(
-            f"`--output_dir={settings.output_dir}` holds a demo with other settings:\n" + "\n".join(differences) + "\n"
-            f"Pass another `--output_dir`, or remove that one: rm -r {settings.output_dir}"
+            f"`--output_dir={output_dir}` holds {holds}:\n" + "\n".join(differences) + "\n"
+            f"Pass another `--output_dir`, or remove that one: rm -r {output_dir}"
         )
 
 
