@@ -30,6 +30,7 @@ DRAWER = ("--old_tasks=hammer,faucet-close,push,button-press-topdown", "--new_ta
 WINDOW = ("--old_tasks=door-open,plate-slide,handle-press,door-unlock", "--new_tasks=window-open")
 # Name of the results, folder under the root, and what is added to the command.
 STUDIES: dict[str, tuple[str, tuple[str, ...]]] = {
+    "replay": ("everything", ("--study=benchmarks/studies/replay.toml", "--problems=splits")),
     "ablation": ("drawer", ("--study=benchmarks/studies/ablation.toml", *DRAWER)),
     "controller_drawer": ("drawer", ("--study=benchmarks/studies/controller.toml", *DRAWER)),
     "controller_window": ("window", ("--study=benchmarks/studies/controller.toml", *WINDOW)),
@@ -212,6 +213,7 @@ def tables() -> dict[str, str]:
         "compare": table(compared),
         "by_split": by_split(compared),
         "strengths": strengths(compared),
+        "replay": short(read("replay")),
         "sequence": sequence(read("sequence")),
         "ablation": short(read("ablation")),
         "controller": on_two(read("controller_drawer"), read("controller_window")),

@@ -7,7 +7,7 @@ import pytest
 
 from lerobot_craft.comparison import METHODS, CompareSettings
 from lerobot_craft.comparison._methods import STRENGTHS
-from lerobot_craft.comparison._settings import GROUPS, TUNING
+from lerobot_craft.comparison._settings import GROUPS, TUNING, Problem
 from lerobot_craft.comparison._study import read_study
 from lerobot_craft.errors import SettingsError, UsageError
 
@@ -16,11 +16,12 @@ def test_every_method_gets_as_many_tries() -> None:
     assert {len(method.strengths) for method in METHODS.values()} == {STRENGTHS}
 
 
-def test_no_table_uses_the_tuning_problem() -> None:
+@pytest.mark.parametrize("tuning", TUNING, ids=lambda problem: problem.name)
+def test_no_table_uses_a_tuning_problem(tuning: Problem) -> None:
     splits = {problem.new_tasks for problem in GROUPS["splits"]}
-    assert TUNING.new_tasks not in splits
+    assert tuning.new_tasks not in splits
     for problem in GROUPS["splits"]:
-        assert set(problem.old_tasks) != set(TUNING.old_tasks)
+        assert set(problem.old_tasks) != set(tuning.old_tasks)
 
 
 def test_all_problems_are_named_at_once() -> None:

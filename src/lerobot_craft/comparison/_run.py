@@ -77,17 +77,18 @@ def _check_folder(settings: CompareSettings) -> None:
 
 
 def _tuned(settings: CompareSettings, console: Console) -> tuple[dict[str, Method], dict[str, Strength]]:
-    """Return the methods at the strength that was best on the tuning problem, and all that was tried."""
+    """Return the methods at the strength that was best on the tuning problems, and all that was tried."""
     methods = {name: settings.known_methods[name] for name in settings.methods}
     tried = {name: method for name, method in methods.items() if method.strengths and settings.tune}
     if not tried:
         return methods, {}
-    console.line(f"Strengths are chosen on {', '.join(TUNING.old_tasks)} → {', '.join(TUNING.new_tasks)}.")
+    console.line(f"Strengths are chosen on {_tasks(TUNING)}.")
     plan = Plan(settings)
     variants = {
         (name, n): method.at(value) for name, method in tried.items() for n, value in enumerate(method.strengths)
     }
-    plan.add(TUNING, {f"{name}/{n}": method for (name, n), method in variants.items()}, TUNING_SEEDS)
+    for problem in TUNING:
+        plan.add(problem, {f"{name}/{n}": method for (name, n), method in variants.items()}, TUNING_SEEDS)
     for problems in settings.groups().values():
         for problem in problems:
             # Their teachers are needed next, and keep the cores busy meanwhile.
@@ -169,8 +170,11 @@ def _do(plan: Plan, settings: CompareSettings, console: Console) -> dict[Path, O
 
 
 def _size(settings: CompareSettings, problems: Sequence[Problem]) -> str:
-    names = "; ".join(f"{', '.join(p.old_tasks)} → {' → '.join(p.new_tasks)}" for p in problems)
-    return f"{names}; {len(settings.seeds)} seeds, {settings.episodes} episodes a task."
+    return f"{_tasks(problems)}; {len(settings.seeds)} seeds, {settings.episodes} episodes a task."
+
+
+def _tasks(problems: Sequence[Problem]) -> str:
+    return "; ".join(f"{', '.join(p.old_tasks)} → {' → '.join(p.new_tasks)}" for p in problems)
 
 
 def _report(folder: Path, console: Console) -> None:

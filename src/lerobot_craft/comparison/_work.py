@@ -7,6 +7,7 @@ Each runs in a process of its own, on one thread, through the same commands a us
 import io
 import json
 import logging
+import resource
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -38,6 +39,8 @@ from lerobot_craft.merging import merge_checkpoints
 PROBE_EPISODES = 4
 # Seeds of what no training has seen begin here, counted from the run's own.
 APART = 5000
+# Where Linux tells of a process.
+PROCESS = Path("/proc/self")
 
 type Rates = dict[str, float]
 
@@ -231,11 +234,15 @@ def _drift(place: Place, teacher: Path, student: Path, tasks: Sequence[str]) -> 
 
 
 def _reset_peak_memory() -> float:
-    """Forget this process's highest memory so far; return the present one in MiB."""
-    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
+    """Forget this process's highest memory so far, where the system can; return the present one in MiB."""
+    if PROCESS.is_dir():
+        (PROCESS / "clear_refs").write_text("5", encoding="ascii")
     return _peak_memory()
 
 
 def _peak_memory() -> float:
-    lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
+    if not PROCESS.is_dir():
+        # Not Linux: bytes there, as far as they ever were.
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    lines = (PROCESS / "status").read_text(encoding="ascii").splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) / 1024
