@@ -7,9 +7,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from lerobot.configs.types import FeatureType, NormalizationMode, PolicyFeature
+from lerobot.processor import NormalizerProcessorStep, PolicyProcessorPipeline, UnnormalizerProcessorStep
 from safetensors.torch import load_file
 from tests._command import craft
 from tests._problem import Problem
+
+from lerobot_craft.errors import UsageError
+from lerobot_craft.training import FeatureRow, guard
 
 PREPROCESSOR = "policy_preprocessor_step_3_normalizer_processor.safetensors"
 POSTPROCESSOR = "policy_postprocessor_step_0_unnormalizer_processor.safetensors"
@@ -105,57 +110,77 @@ def test_table_names_the_widened_dimension(kept: Path) -> None:
     assert "widened" not in action
 
 
-@pytest.mark.parametrize("mode", ["MIN_MAX", "QUANTILES", "QUANTILE10", "MEAN_STD"])
-def test_old_constant_maps_where_it_did_and_new_data_stays_small(mode: str) -> None:
-    from lerobot.configs.types import FeatureType, NormalizationMode, PolicyFeature
-    from lerobot.processor import (
-        NormalizerProcessorStep,
-        PolicyProcessorPipeline,
-        UnnormalizerProcessorStep,
-    )
+MODES = ["MIN_MAX", "QUANTILES", "QUANTILE10", "MEAN_STD"]
 
-    from lerobot_craft.training import guard
 
-    features = {"observation.state": PolicyFeature(type=FeatureType.STATE, shape=(2,))}
-    low, high = torch.tensor([0.5, -1.0]), torch.tensor([0.5, 1.0])
+def guarded(
+    mode: str, half: float, new: float, kind: str = "STATE"
+) -> tuple[NormalizerProcessorStep, list[FeatureRow]]:
+    """Return the step and the table for a first dimension at 0.5 ± `half` in old data and up to 0.5 + `new` in new."""
+    key = "observation.state" if kind == "STATE" else "action"
+    features = {key: PolicyFeature(type=FeatureType[kind], shape=(2,))}
+    low, high = torch.tensor([0.5 - half, -1.0]), torch.tensor([0.5 + half, 1.0])
     stats = {"min": low, "max": high, "q01": low, "q99": high, "q10": low, "q90": high}
-    stats |= {"mean": torch.tensor([0.5, 0.0]), "std": torch.tensor([1e-8, 1.0])}
-    state = {f"observation.state.{name}": value for name, value in stats.items()}
-    norm_map = {FeatureType.STATE: NormalizationMode[mode]}
+    stats |= {"mean": torch.tensor([0.5, 0.0]), "std": torch.tensor([max(half, 1e-8), 1.0])}
+    norm_map = {FeatureType[kind]: NormalizationMode[mode]}
     step = NormalizerProcessorStep(features=features, norm_map=norm_map)
-    step.load_state_dict(state)
+    step.load_state_dict({f"{key}.{name}": value for name, value in stats.items()})
     back = UnnormalizerProcessorStep(features=features, norm_map=norm_map)
-    back.load_state_dict(state)
-
-    def normalized(values: list[float]) -> torch.Tensor:
-        return step._normalize_observation({"observation.state": torch.tensor(values)}, inverse=False)[
-            "observation.state"
-        ]
-
-    before = normalized([0.5, 0.25])
-    fresh = {name: torch.tensor([-3.0, -1.0]) for name in ("min", "q01", "q10")}
-    fresh |= {name: torch.tensor([4.0, 1.0]) for name in ("max", "q99", "q90")}
+    back.load_state_dict(step.state_dict())
+    fresh = {name: torch.tensor([0.5 - new, -1.0]) for name in ("min", "q01", "q10")}
+    fresh |= {name: torch.tensor([0.5 + new, 1.0]) for name in ("max", "q99", "q90")}
     fresh |= {"mean": torch.tensor([0.5, 0.0]), "std": torch.tensor([1.0, 1.0])}
     rows = guard(
         PolicyProcessorPipeline(steps=[step], name="pre"),
         PolicyProcessorPipeline(steps=[back], name="post"),
-        {"observation.state": fresh},
+        {key: fresh},
     )
-    assert rows[0].widened == (0,)
-    assert torch.equal(normalized([0.5, 0.25]), before)
-    assert normalized([4.0, 1.0]).abs().max() <= 2
-    assert normalized([-3.0, 1.0]).abs().max() <= 2
-    assert torch.equal(step.state_dict()["observation.state.std"][1], torch.tensor(1.0))
     assert back.state_dict().keys() == step.state_dict().keys()
+    return step, rows
+
+
+def normalized(step: NormalizerProcessorStep, values: list[float]) -> torch.Tensor:
+    return step._normalize_observation({"observation.state": torch.tensor(values)}, inverse=False)["observation.state"]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_old_constant_maps_where_it_did_and_new_data_stays_small(mode: str) -> None:
+    before, _ = guarded(mode, 0.0, 0.0)
+    step, rows = guarded(mode, 0.0, 3.5)
+    assert rows[0].widened == (0,)
+    assert torch.equal(normalized(step, [0.5, 0.25]), normalized(before, [0.5, 0.25]))
+    assert normalized(step, [4.0, 1.0]).abs().max() <= 2
+    assert normalized(step, [-3.0, 1.0]).abs().max() <= 2
+    assert torch.equal(step.state_dict()["observation.state.std"][1], torch.tensor(1.0))
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_what_hardly_moved_stays_about_its_centre(mode: str) -> None:
+    before, _ = guarded(mode, 0.01, 0.01)
+    step, rows = guarded(mode, 0.01, 3.5)
+    assert rows[0].widened == (0,)
+    assert rows[0].reach == pytest.approx(1.0)
+    assert normalized(step, [0.5, 0.25]) == pytest.approx(normalized(before, [0.5, 0.25]), abs=1e-5)
+    assert normalized(step, [4.0, 1.0]).abs().max() <= 2
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_what_is_within_reach_is_left_alone(mode: str) -> None:
+    before, _ = guarded(mode, 0.01, 0.01)
+    step, rows = guarded(mode, 0.01, 0.9)
+    assert rows[0].widened == ()
+    assert rows[0].reach == pytest.approx(90, rel=1e-3)
+    assert step.state_dict().keys() == before.state_dict().keys()
+    assert all(torch.equal(value, before.state_dict()[name]) for name, value in step.state_dict().items())
+
+
+@pytest.mark.parametrize(("new", "widened"), [(3.5, ()), (35.0, (0,))])
+def test_an_action_is_widened_later(new: float, widened: tuple[int, ...]) -> None:
+    _, rows = guarded("MEAN_STD", 0.01, new, "ACTION")
+    assert rows[0].widened == widened
 
 
 def test_other_number_of_dimensions_is_refused() -> None:
-    from lerobot.configs.types import FeatureType, NormalizationMode, PolicyFeature
-    from lerobot.processor import NormalizerProcessorStep, PolicyProcessorPipeline
-
-    from lerobot_craft.errors import UsageError
-    from lerobot_craft.training import guard
-
     features = {"observation.state": PolicyFeature(type=FeatureType.STATE, shape=(2,))}
     step = NormalizerProcessorStep(features=features, norm_map={FeatureType.STATE: NormalizationMode.MEAN_STD})
     step.load_state_dict({"observation.state.mean": torch.zeros(2), "observation.state.std": torch.ones(2)})
@@ -163,3 +188,11 @@ def test_other_number_of_dimensions_is_refused() -> None:
     empty = PolicyProcessorPipeline(steps=[], name="post")
     with pytest.raises(UsageError, match=r"3 number\(s\) in the new dataset and 2 for the teacher"):
         guard(PolicyProcessorPipeline(steps=[step], name="pre"), empty, new)
+
+
+def test_hidden_states_need_the_teachers_statistics(problem: Problem, act_cache: Path, tmp_path: Path) -> None:
+    anchored = {"craft__anchor_cache_dir": act_cache, "craft__normalization": "dataset", "steps": 1}
+    refused = craft(["train", *problem.flags(tmp_path / "hidden", craft__retention_mode="hidden", **anchored)])
+    assert refused.code == 2, refused.text
+    assert "`--craft.normalization=dataset` got `--craft.retention_mode=hidden`" in refused.text
+    assert craft(["train", *problem.flags(tmp_path / "action", craft__retention_mode="action", **anchored)]).code == 0

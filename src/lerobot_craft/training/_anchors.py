@@ -156,8 +156,15 @@ def check_anchors(
 
     Raises:
         CacheMismatchError: With every difference, and the command that builds the right cache.
+        UsageError: If hidden states are to be kept under other statistics than the teacher's.
     """
-    if craft.normalization == Normalization.DATASET and not craft.mode.has_tap:
+    if craft.normalization == Normalization.DATASET:
+        if craft.mode.has_tap and isinstance(cache, AnchorCache):
+            raise UsageError(
+                f"`--craft.normalization=dataset` got `--craft.retention_mode={craft.retention_mode}`: the teacher's "
+                "hidden states mean something under its own statistics only. Leave `--craft.normalization` out, or "
+                "pass `--craft.retention_mode=action` with anchors that have actions."
+            )
         # Actions are kept in the robot's units, so they can be learned again under other statistics.
         processor = None
     # Only the first part of a sum looks at all there is to compare; the others have to be in the cache.

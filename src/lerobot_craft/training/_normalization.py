@@ -2,10 +2,12 @@
 """The normalisation guard: dimensions the teacher never saw move are widened, and a table says how the new data lies.
 
 Replacing the statistics, as LeRobot does when it fine-tunes, breaks the old tasks before any weight has moved. Keeping
-them blindly breaks the new one where a dimension was constant for the teacher: its scale is near 0, so new data that
-moves it becomes 10⁶ in normalised units. Loads no processor and touches no weight.
+them blindly breaks the new one where a dimension was as good as constant for the teacher: its scale is near 0, so new
+data that moves it becomes 10² to 10⁶ in normalised units, and the student learns nothing else. Loads no processor and
+touches no weight.
 """
 
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -20,8 +22,11 @@ from lerobot_craft.training._compat import (
     UnnormalizerProcessorStep,
 )
 
-# Farther than this many units of the teacher's scale, the teacher cannot have seen the dimension move.
-CONSTANT_BEYOND = 1e3
+# Farther than this many units of its scale, the teacher has hardly seen the dimension move. Widening stretches
+# what the teacher gives out as well, so an action has to be farther away.
+CONSTANT_BEYOND = 1e2
+CONSTANT_ACTION_BEYOND = 1e3
+TINY = 1e-12
 
 Statistics = Mapping[str, Mapping[str, Any]]
 type NormalizationStep = NormalizerProcessorStep | UnnormalizerProcessorStep
@@ -43,7 +48,7 @@ class FeatureRow(NamedTuple):
         dimensions: How many numbers it has.
         reach: Largest distance of the new data from the teacher's centre, in the teacher's scale, after widening.
         outside: Share of dimensions whose new data leaves the teacher's own range.
-        widened: Indices of dimensions that were constant for the teacher and were widened.
+        widened: Indices of dimensions that were as good as constant for the teacher and were widened.
         added: Whether the teacher had no statistics for it, so that the new dataset's were taken.
     """
 
@@ -59,7 +64,7 @@ class FeatureRow(NamedTuple):
 def guard(
     preprocessor: PolicyProcessorPipeline, postprocessor: PolicyProcessorPipeline, dataset_stats: Statistics
 ) -> list[FeatureRow]:
-    """Widen what was constant for the teacher, fill in what it never had, in place; return one row per feature.
+    """Widen what hardly moved for the teacher, fill in what it never had, in place; return one row per feature.
 
     Args:
         preprocessor: The teacher's, with its own statistics.
@@ -77,7 +82,7 @@ def guard(
             if mode is NormalizationMode.IDENTITY or key not in dataset_stats:
                 continue
             teacher = {name: state[f"{key}.{name}"] for name in _names(mode) if f"{key}.{name}" in state}
-            row, changed = _fit(key, mode, teacher, dataset_stats[key], visual=feature.type is FeatureType.VISUAL)
+            row, changed = _fit(key, mode, teacher, dataset_stats[key], _limit(feature.type))
             rows.setdefault(key, row)
             state.update({f"{key}.{name}": value for name, value in changed.items()})
         step.load_state_dict(state)
@@ -115,8 +120,15 @@ def _names(mode: NormalizationMode) -> tuple[str, ...]:
     return ("mean", "std", "min", "max") if mode is NormalizationMode.MEAN_STD else (*ENDS[mode], "min", "max")
 
 
+def _limit(kind: FeatureType) -> float:
+    if kind is FeatureType.VISUAL:
+        # Images keep their statistics: pixel values are bounded, so they cannot run away.
+        return math.inf
+    return CONSTANT_ACTION_BEYOND if kind is FeatureType.ACTION else CONSTANT_BEYOND
+
+
 def _fit(
-    key: str, mode: NormalizationMode, teacher: dict[str, Tensor], new: Mapping[str, Any], *, visual: bool
+    key: str, mode: NormalizationMode, teacher: dict[str, Tensor], new: Mapping[str, Any], limit: float
 ) -> tuple[FeatureRow, dict[str, Tensor]]:
     needed = _names(mode)[:2]
     fresh = {name: torch.as_tensor(new[name], dtype=torch.float32) for name in _names(mode) if name in new}
@@ -133,15 +145,15 @@ def _fit(
     centre, scale = _centre_and_scale(mode, teacher)
     low, high = fresh.get("min", fresh[needed[0]]).reshape(-1), fresh.get("max", fresh[needed[1]]).reshape(-1)
     deviation = torch.maximum((low - centre).abs(), (high - centre).abs())
-    # Images keep their statistics: pixel values are bounded, so they cannot run away.
-    constant = (deviation > CONSTANT_BEYOND * scale) & (not visual)
+    # Not a product: infinity times a scale of 0 is no number.
+    constant = deviation / scale.clamp_min(TINY) > limit
     changed = _widened(mode, teacher, constant, deviation, shape) if bool(constant.any()) else {}
     scale = torch.where(constant, deviation, scale)
     row = FeatureRow(
         feature=key,
         mode=mode.value,
         dimensions=centre.numel(),
-        reach=float((deviation / scale.clamp_min(1e-12)).max()),
+        reach=float((deviation / scale.clamp_min(TINY)).max()),
         outside=_share_outside(mode, teacher, low, high),
         widened=tuple(constant.nonzero().flatten().tolist()),
         added=False,
@@ -159,14 +171,20 @@ def _centre_and_scale(mode: NormalizationMode, teacher: dict[str, Tensor]) -> tu
 def _widened(
     mode: NormalizationMode, teacher: dict[str, Tensor], constant: Tensor, deviation: Tensor, shape: torch.Size
 ) -> dict[str, Tensor]:
-    # The teacher's constant must map where it always did: to 0 under mean/std, to -1 under the others.
     if mode is NormalizationMode.MEAN_STD:
         std = torch.where(constant, deviation, teacher["std"].reshape(-1))
         return {"std": std.reshape(shape)}
     low_name, high_name = ENDS[mode]
-    low = teacher[low_name].reshape(-1)
-    high = torch.where(constant, low + 2 * deviation, teacher[high_name].reshape(-1))
-    return {high_name: high.reshape(shape)}
+    low, high = teacher[low_name].reshape(-1), teacher[high_name].reshape(-1)
+    centre = (low + high) / 2
+    # What never moved is at -1 under these modes and has to stay there; what moved a little stays about its centre.
+    still = high == low
+    wide_low = torch.where(still, low, centre - deviation)
+    wide_high = wide_low + 2 * deviation
+    return {
+        low_name: torch.where(constant, wide_low, low).reshape(shape),
+        high_name: torch.where(constant, wide_high, high).reshape(shape),
+    }
 
 
 def _share_outside(mode: NormalizationMode, teacher: dict[str, Tensor], low: Tensor, high: Tensor) -> float:
