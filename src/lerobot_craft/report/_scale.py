@@ -67,12 +67,13 @@ def fit(values: Iterable[float], start: float, end: float, *, zero: bool = False
         start: Place of the lower end.
         end: Place of the upper end.
         zero: Whether a linear axis begins at 0.
-        log: Whether it is logarithmic where positive values span more than two decades.
+        log: Whether it is logarithmic where positive values span more than two decades; 0 is at its lower end.
     """
     found = list(values)
     low, high = min(found), max(found)
-    if log and low > 0 and high / low > 100:
-        return Scale(10 ** math.floor(math.log10(low)), 10 ** math.ceil(math.log10(high)), start, end, log=True)
+    least = min((value for value in found if value > 0), default=math.inf)
+    if log and low >= 0 and high / least > 100:
+        return Scale(10 ** math.floor(math.log10(least)), 10 ** math.ceil(math.log10(high)), start, end, log=True)
     if zero and low >= 0:
         low = 0.0
     if high == low:
