@@ -7,16 +7,19 @@ python benchmarks/forgetting.py --write            # the tables into the documen
 """
 
 import json
+import math
 import re
 import shutil
 import statistics
+from collections.abc import Callable, Iterable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from scipy.stats import spearmanr
 
 from _figures import parser, write_figures
-from lerobot_craft.comparison._results import table
+from lerobot_craft.comparison._results import spread, table
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results"
@@ -86,6 +89,23 @@ def by_split(results: Results) -> str:
             means = [statistics.fmean(rate[task] for task in old[name]) for rate in rates]
             cells.append(f"{statistics.fmean(means):.3f} ({' '.join(f'{mean:.2f}' for mean in means)})")
         lines.append(f"| {row['title']} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def paired(results: Results) -> str:
+    """Return old success against the teacher's and against replay's on the same split and seed: mean and interval."""
+    old = {problem["name"]: problem["old_tasks"] for problem in results["problems"]}
+
+    def means(row: Results) -> list[float]:
+        return [statistics.fmean(_last(each)[task] for task in old[each["problem"]]) for each in row["runs"]]
+
+    lines = ["| method | old, minus the teacher's | old, minus replay's | worse than replay on |", "|---|---|---|---|"]
+    teacher, replay = means(results["teacher"]), means(results["methods"]["replay"])
+    for row in results["methods"].values():
+        differences = [[a - b for a, b in zip(means(row), other, strict=True)] for other in (teacher, replay)]
+        cells = [f"{one['mean']:+.3f} ({one['low']:+.3f} to {one['high']:+.3f})" for one in map(spread, differences)]
+        worse = sum(difference < 0 for difference in differences[1])
+        lines.append(f"| {row['title']} | {' | '.join(cells)} | {worse} of {len(replay)} |")
     return "\n".join(lines)
 
 
@@ -166,44 +186,73 @@ def cost(results: Results) -> str:
     return "\n".join(lines)
 
 
-def points(results: Results) -> list[tuple[float, float]]:
-    """Return drift and lost success of every method, seed and old task of the splits."""
+def points(results: Results) -> dict[tuple[str, str, int, str], tuple[float, float]]:
+    """Return drift and lost success by method, split, seed and old task; methods that are the same run count once."""
     before = {(each["problem"], each["seed"]): each["success_by_task"] for each in results["teacher"]["runs"]}
-    return [
-        (drift, before[each["problem"], each["seed"]][task] - stage["success_by_task"][task])
-        for method in {row["command"]: row for row in results["methods"].values()}.values()
-        for each in method["runs"]
-        for stage in each["stages"][:1]
-        for task, drift in stage["drift_by_task"].items()
-    ]
+    return {
+        (row["title"], each["problem"], each["seed"], task): (
+            drift,
+            before[each["problem"], each["seed"]][task] - each["stages"][0]["success_by_task"][task],
+        )
+        for row in {row["command"]: row for row in results["methods"].values()}.values()
+        for each in row["runs"]
+        for task, drift in each["stages"][0]["drift_by_task"].items()
+    }
+
+
+# Ends of the drifts that are counted together.
+BINS = (0.0, 0.05, 0.1, 0.2, 0.5, 1.0, math.inf)
 
 
 def prediction(results: Results) -> str:
-    """Return how well drift ranks lost success."""
+    """Return how well drift ranks lost success, and what is lost at which drift."""
     found = points(results)
-    tasks = spearmanr([drift for drift, _ in found], [lost for _, lost in found]).statistic
-    runs: dict[tuple[str, str, int], list[tuple[float, float]]] = {}
-    before = {(each["problem"], each["seed"]): each["success_by_task"] for each in results["teacher"]["runs"]}
-    for row in {row["command"]: row for row in results["methods"].values()}.values():
-        for each in row["runs"]:
-            stage, known = each["stages"][0], before[each["problem"], each["seed"]]
-            key = (row["title"], each["problem"], each["seed"])
-            runs[key] = [(d, known[t] - stage["success_by_task"][t]) for t, d in stage["drift_by_task"].items()]
-    means = [tuple(map(statistics.fmean, zip(*pairs, strict=True))) for pairs in runs.values()]
-    whole = spearmanr([drift for drift, _ in means], [lost for _, lost in means]).statistic
-    quiet = [lost for drift, lost in found if drift < 0.1]
-    loud = [lost for drift, lost in found if drift > 0.5]
-    return "\n".join(
-        [
-            "| points | n | Spearman |",
-            "|---|---|---|",
-            f"| every old task of every run | {len(found)} | {tasks:.2f} |",
-            f"| every run, mean over its old tasks | {len(means)} | {whole:.2f} |",
-            "",
-            f"Below 0.1 σ: {len(quiet)} points, {statistics.fmean(quiet):.3f} lost on average, {max(quiet):.2f} most."
-            f" Above 0.5 σ: {len(loud)} points, {statistics.fmean(loud):.2f} lost on average.",
-        ]
-    )
+    runs, tasks = _grouped(found, lambda key: key[:3]), _grouped(found, lambda key: (key[1], key[3]))
+    means = [tuple(map(statistics.fmean, zip(*pairs, strict=True))) for pairs in runs]
+    by_task = statistics.fmean(map(_spearman, tasks))
+    lines = [
+        "| points | n | Spearman |",
+        "|---|---|---|",
+        f"| every old task of every run | {len(found)} | {_spearman(found.values()):.2f} |",
+        f"| every run, mean over its old tasks | {len(means)} | {_spearman(means):.2f} |",
+        f"| one old task at a time, mean over {len(tasks)} | {len(tasks[0])} each | {by_task:.2f} |",
+        "",
+        "| drift, σ | points | lost on average | lost more than a fifth |",
+        "|---|---|---|---|",
+    ]
+    for low, high in pairwise(BINS):
+        lost = [loss for drift, loss in found.values() if low <= drift < high]
+        share = sum(loss > 0.2 for loss in lost) / len(lost)
+        name = f"{low} to {high}" if math.isfinite(high) else f"from {low}"
+        lines.append(f"| {name} | {len(lost)} | {statistics.fmean(lost):.3f} | {100 * share:.0f} % |")
+    return "\n".join(lines)
+
+
+def tolerance(results: Results) -> str:
+    """Return for each old task how much drift it forgave and how little it did not."""
+    by_task: dict[str, list[tuple[float, float]]] = {}
+    for (_, _, _, task), pair in points(results).items():
+        by_task.setdefault(task, []).append(pair)
+    lines = [
+        "| old task | runs that lost more than a fifth | least drift of those, σ | largest drift of the others, σ |",
+        "|---|---|---|---|",
+    ]
+    for task, pairs in by_task.items():
+        bad, good = ([drift for drift, loss in pairs if (loss > 0.2) is lost] for lost in (True, False))
+        lines.append(f"| {task} | {len(bad)} of {len(pairs)} | {min(bad):.2f} | {max(good):.2f} |")
+    return "\n".join(lines)
+
+
+def _grouped(found: dict[Any, tuple[float, float]], by: Callable[[Any], Any]) -> list[list[tuple[float, float]]]:
+    groups: dict[Any, list[tuple[float, float]]] = {}
+    for key, pair in found.items():
+        groups.setdefault(by(key), []).append(pair)
+    return list(groups.values())
+
+
+def _spearman(pairs: Iterable[tuple[float, ...]]) -> float:
+    drifts, lost = zip(*pairs, strict=True)
+    return float(spearmanr(drifts, lost).statistic)
 
 
 def tables() -> dict[str, str]:
@@ -212,6 +261,7 @@ def tables() -> dict[str, str]:
     return {
         "compare": table(compared),
         "by_split": by_split(compared),
+        "paired": paired(compared),
         "strengths": strengths(compared),
         "replay": short(read("replay")),
         "sequence": sequence(read("sequence")),
@@ -221,6 +271,7 @@ def tables() -> dict[str, str]:
         "cost": cost(read("cost")),
         "t8": short(read("t8")),
         "prediction": prediction(compared),
+        "tolerance": tolerance(compared),
     }
 
 
