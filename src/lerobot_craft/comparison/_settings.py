@@ -58,10 +58,13 @@ CW10 = (
     "window-close",
     "peg-unplug-side",
 )
+# What a policy knows before a sequence begins, none of it of Continual World: one that knows a single task has
+# statistics in which hardly another task can be learnt (docs/log.md).
+BASE = ("door-open", "drawer-close", "plate-slide", "button-press-topdown")
 GROUPS: dict[str, tuple[Problem, ...]] = {
     "splits": SPLITS,
-    "sequence": (Problem("sequence", CW10[:1], ("faucet-close", "handle-press-side", "push", "window-close")),),
-    "cw10": (Problem("cw10", CW10[:1], CW10[1:]),),
+    "sequence": (Problem("sequence", BASE, ("hammer", "faucet-close", "handle-press-side", "push", "window-close")),),
+    "cw10": (Problem("cw10", BASE, CW10),),
 }
 # Two, since one alone leaves many strengths equally good.
 TUNING = (
