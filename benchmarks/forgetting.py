@@ -25,6 +25,8 @@ HERE = Path(__file__).parent
 RESULTS = HERE / "results"
 DOCS = HERE.parent / "docs"
 PAGES = [
+    HERE.parent / "README.md",
+    HERE.parent / "README.zh-CN.md",
     DOCS / "log.md",
     *(DOCS / language / name for language in ("", "zh") for name in ("comparison.md", "which-method.md", "drift.md")),
 ]
@@ -150,6 +152,19 @@ def sequence(results: Results) -> str:
     return "\n".join(lines)
 
 
+def summary(results: Results) -> str:
+    """Return the comparison in four columns, the methods that kept most first; those that are the same run once."""
+    lines = ["| | old tasks, mean and 95 % | new task | time |", "|---|---|---|---|"]
+    once = {row["command"]: row for row in reversed(results["methods"].values())}.values()
+    ordered = sorted(once, key=lambda row: -row["old_success"]["mean"])
+    for row in (results["teacher"], *ordered):
+        old, new = row["old_success"], row["new_success"]
+        time = f"× {row['time_ratio']['mean']:.1f}" if "time_ratio" in row else ""
+        spans = f"{old['mean']:.2f} ({old['low']:.2f} to {old['high']:.2f}) | {new['mean']:.2f}"
+        lines.append(f"| {row['title']} | {spans} | {time} |")
+    return "\n".join(lines)
+
+
 def short(results: Results) -> str:
     """Return old success, new success, forgetting, drift and time of every method."""
     lines = ["| | old | new | NBT | drift | CPU s |", "|---|---|---|---|---|---|"]
@@ -266,6 +281,7 @@ def _spearman(pairs: Iterable[tuple[float, ...]]) -> float:
 # Each table's results, and what makes it of them.
 TABLES: dict[str, tuple[tuple[str, ...], Callable[..., str]]] = {
     "compare": (("compare",), table),
+    "summary": (("compare",), summary),
     "by_split": (("compare",), by_split),
     "paired": (("compare",), paired),
     "strengths": (("compare",), strengths),
