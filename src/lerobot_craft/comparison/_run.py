@@ -73,7 +73,7 @@ def _check_folder(settings: CompareSettings) -> None:
         write_json(path, asked)
         return
     saved = json.loads(path.read_text(encoding="utf-8"))
-    check_same(settings.output_dir, "a comparison of another size", saved, asked)
+    check_same(settings.output_dir, "holds a comparison of another size:", saved, asked)
 
 
 def _tuned(settings: CompareSettings, console: Console) -> tuple[dict[str, Method], dict[str, Strength]]:

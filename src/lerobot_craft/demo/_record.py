@@ -29,7 +29,7 @@ class Record:
         self._settings = settings.fixed()
         if self._path.is_file():
             saved = json.loads(self._path.read_text(encoding="utf-8"))
-            check_same(settings.output_dir, "a demo with other settings", saved["settings"], self._settings)
+            check_same(settings.output_dir, "holds a demo with other settings:", saved["settings"], self._settings)
             self._stages = saved["stages"]
 
     def __contains__(self, stage: str) -> bool:
@@ -57,12 +57,12 @@ class Record:
         return float(sum(stage["seconds"] for stage in self._stages.values()))
 
 
-def check_same(output_dir: Path, holds: str, saved: dict[str, Any], asked: dict[str, Any]) -> None:
+def check_same(output_dir: Path, what: str, saved: dict[str, Any], asked: dict[str, Any]) -> None:
     """Refuse to go on in a folder that was begun with other settings.
 
     Args:
         output_dir: The folder.
-        holds: What is in it, for the message.
+        what: What it is found to hold, as the message says it.
         saved: The settings it was begun with.
         asked: Those given now.
 
@@ -76,7 +76,7 @@ def check_same(output_dir: Path, holds: str, saved: dict[str, Any], asked: dict[
     ]
     if differences:
         raise UsageError(
-            f"`--output_dir={output_dir}` holds {holds}:\n" + "\n".join(differences) + "\n"
+            f"`--output_dir={output_dir}` {what}\n" + "\n".join(differences) + "\n"
             f"Pass another `--output_dir`, or remove that one: rm -r {output_dir}"
         )
 
