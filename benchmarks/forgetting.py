@@ -136,7 +136,8 @@ def strengths(results: Results) -> str:
 
 
 def _try(one: dict[str, Any], *, chosen: bool) -> str:
-    text = f"{one['value']}: {one['old_success']:.2f} / {one['new_success']:.2f}"
+    value = str(one["value"]).replace("|", r"\|")
+    text = f"{value}: {one['old_success']:.2f} / {one['new_success']:.2f}"
     return f"**{text}**" if chosen else text
 
 
