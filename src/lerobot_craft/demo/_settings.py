@@ -31,7 +31,7 @@ class DemoSettings:
     new_task: str = "drawer-open"
     demos: int = 30
     episodes: int = 20
-    teacher_steps: int = 1200
+    teacher_steps: int = 1500
     steps: int = 300
     seed: int = 0
     output_dir: Path = Path("outputs/demo")
