@@ -2,7 +2,7 @@
 """Every table of docs/comparison.md: runs the comparisons that are not there yet, then prints what they found.
 
 python benchmarks/forgetting.py                    # the tables of the results in benchmarks/results
-python benchmarks/forgetting.py --run outputs/all  # everything anew, in three hours on 2 cores; goes on if stopped
+python benchmarks/forgetting.py --run outputs/all  # everything anew, in a few hours; goes on if stopped
 python benchmarks/forgetting.py --write            # the tables into the documents
 """
 
@@ -57,15 +57,16 @@ def run(root: Path) -> None:
     """Run the default comparison and the studies, and keep their results without the paths of this machine."""
     from lerobot_craft.cli import main
 
+    for name, (folder, words) in STUDIES.items():
+        if main(["compare", *words, f"--output_dir={root / folder}"]) != 0:
+            raise SystemExit(f"the study {name} did not finish; the same command goes on")
+        keep(root / folder / "results.json", name)
+    # Last, since a study shares its folder: what lies there afterwards is the comparison, with its report.
     everything = root / "everything"
     if main(["compare", f"--output_dir={everything}"]) != 0:
         raise SystemExit("the comparison did not finish; the same command goes on")
     keep(everything / "results.json", "compare")
     keep(everything / "sequence" / "results.json", "sequence")
-    for name, (folder, words) in STUDIES.items():
-        if main(["compare", *words, f"--output_dir={root / folder}"]) != 0:
-            raise SystemExit(f"the study {name} did not finish; the same command goes on")
-        keep(root / folder / "results.json", name)
 
 
 def keep(path: Path, name: str) -> None:
