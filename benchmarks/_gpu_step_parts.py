@@ -163,6 +163,9 @@ def profile(run: Any, cache: Path, device: str) -> dict[str, Any]:  # noqa: ANN4
     batch = next(make_loop(run, Variant("plain", "plain"), cache)._batches())
     eight = min(8, run.cfg.batch_size)
     variants = [Variant("plain", "plain"), *(Variant(f"hidden, {n} anchors", anchors=n) for n in (1, 2, eight))]
+    variants += [
+        Variant(f"token_ce, one pass, {n} anchors", mode="token_ce", anchors=n, together=True) for n in (1, eight)
+    ]
     found: dict[str, Any] = {}
     for variant in variants:
         step, loop = make_step(run, variant, cache, batch)

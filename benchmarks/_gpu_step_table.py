@@ -21,8 +21,8 @@ the anchors and their preprocessing are the command's own; weights are random), 
 128 action tokens, AdamW. One step of every row a round, in turn; seconds are the median, *plain* is the same step
 with CRaFT off, and ratios are taken within a round. *Floor* is plain plus the forward and backward pass of a batch of
 anchors that is ready on the device, and nothing else. *Separate gradient* is what projection or a bound on the
-retention step needs; the other rows of ours send λ·L_ret straight into `.grad`. *Naive* is clone, zero, backward,
-clone, list arithmetic."""
+retention step needs; the other rows of ours send λ·L_ret straight into `.grad`. *One pass*: the anchors are further
+rows of the task batch. *Naive* is clone, zero, backward, clone, list arithmetic."""
 
 
 def table(figures: dict[str, Any]) -> str:
@@ -149,7 +149,8 @@ def _profile(entry: dict[str, Any]) -> str:
             f"| {name} | {row['wall_ms']:.1f} | {row['busy_ms']:.1f} | {row['busy_ms'] / plain:.3f} | "
             f"{row['kernels']} | {longest} |"
         )
-    extra = {int(name.split()[1]): row["busy_ms"] - plain for name, row in entry.items() if name != "plain"}
+    apart = {name: row["busy_ms"] - plain for name, row in entry.items() if name.startswith("hidden, ")}
+    extra = {int(name.split()[1]): busy for name, busy in apart.items()}
     few, many = min(extra), max(extra)
     if few < many:
         each = (extra[many] - extra[few]) / (many - few)

@@ -26,22 +26,34 @@ class Method:
         title: Its name in the table.
         flags: What it adds to `lerobot-craft train`.
         anchors: Which cache it reads, if any.
+        share: It takes one anchor where the others take so many.
     """
 
     title: str
     flags: tuple[str, ...]
     anchors: str | None = None
+    share: int = 1
 
 
 # In the order in which they are worth having, should the time run out.
 METHODS: dict[str, Method] = {
     "plain": Method("plain, teacher's statistics", ("--craft.preset=plain",)),
     "action": Method("action, λ = 1", ("--craft.preset=lwf",), OLD_CACHE),
+    "craft_one_pass": Method(
+        "CRaFT in one pass, 8 anchors",
+        (
+            *("--craft.preset=craft", "--craft.use_grad_projection=false", "--craft.max_retention_ratio=null"),
+            "--craft.lambda_max=10",
+        ),
+        OLD_CACHE,
+        share=4,
+    ),
     "hidden": Method("hidden, all layers and tokens, λ = 10", _HIDDEN, OLD_CACHE),
     "plain_lerobot": Method("plain, as LeRobot does it", ("--craft.enabled=false",)),
     "replay": Method("replay, λ = 1", ("--craft.preset=er",), OLD_CACHE),
     "hidden_frozen": Method("hidden + `freeze_behind_tap`", (*_HIDDEN, "--craft.freeze_behind_tap=true"), OLD_CACHE),
-    "craft": Method("CRaFT: action under a budget", ("--craft.preset=craft",), OLD_CACHE),
+    "craft": Method("CRaFT: action under a budget, bounded", ("--craft.preset=craft",), OLD_CACHE),
+    "action_few": Method("action, λ = 1, 8 anchors", ("--craft.preset=lwf",), OLD_CACHE, share=4),
     "prompts": Method("action, new images under old instructions", ("--craft.preset=lwf",), PROMPT_CACHE),
     "lora": Method("LoRA, rank 32", ("--craft.preset=plain", "--peft.method_type=LORA", "--peft.r=32")),
     "hidden_action": Method(
@@ -64,8 +76,8 @@ def titles() -> dict[str, str]:
     """Return the title of every row of the table, in its order."""
     merged = {f"merge_{alpha:.1f}": f"merge of teacher and plain, α = {alpha:.1f}" for alpha in ALPHAS}
     order = (
-        *("plain_lerobot", "plain", "hidden", "hidden_frozen", "action", "craft", "hidden_action", "replay"),
-        *("prompts", "lora"),
+        *("plain_lerobot", "plain", "hidden", "hidden_frozen", "hidden_action", "action", "action_few"),
+        *("craft", "craft_one_pass", "replay", "prompts", "lora"),
     )
     return {"teacher": "teacher, before", **{name: METHODS[name].title for name in order}, **merged}
 
@@ -120,12 +132,10 @@ class Plan:
 
     def teacher(self, seed: int) -> Path:
         """Return the teacher's checkpoint."""
-        return self.root / f"seed{seed}" / "teacher"
+        return self.checkpoint(seed, "teacher")
 
     def checkpoint(self, seed: int, name: str) -> Path:
         """Return the checkpoint of a row of the table."""
-        if name == "teacher":
-            return self.teacher(seed)
         return self.folder(seed, name) / "checkpoints" / "last" / "pretrained_model"
 
     def cache(self, seed: int, name: str) -> Path:
@@ -137,7 +147,7 @@ def teacher_words(plan: Plan, seed: int) -> list[str]:
     """Return the words after `lerobot-craft train` that train the teacher from scratch."""
     policy = policy_flags(plan.vlm, plan.size, plan.device) | {"optimizer_lr": plan.learning_rate}
     words = [f"--policy.{name}={value}" for name, value in policy.items()]
-    run = _run_words(plan, seed, "pretraining", "old", plan.teacher_steps, plan.teacher_batch)
+    run = _run_words(plan, seed, "teacher", "old", plan.teacher_steps, plan.teacher_batch)
     return [*words, "--craft.enabled=false", *run]
 
 
@@ -148,7 +158,7 @@ def method_words(plan: Plan, seed: int, name: str) -> list[str]:
     words += ["--policy.push_to_hub=false", f"--policy.device={plan.device}", *method.flags]
     if method.anchors is not None:
         words.append(f"--craft.anchor_cache_dir={plan.cache(seed, method.anchors)}")
-        words.append(f"--craft.anchor_batch_size={plan.anchor_batch}")
+        words.append(f"--craft.anchor_batch_size={plan.anchor_batch // method.share}")
     return [*words, *_run_words(plan, seed, name, "new", plan.steps, plan.batch)]
 
 
@@ -161,7 +171,8 @@ def cache_words(plan: Plan, seed: int, name: str) -> list[str]:
         "dataset.root": plan.data(data),
         "output_dir": plan.cache(seed, name),
         "num_anchors": plan.anchors,
-        "batch_size": 100,
+        # One batch, so that instructions are padded to one length.
+        "batch_size": plan.anchors,
         "seed": seed,
         "device": plan.device,
     }

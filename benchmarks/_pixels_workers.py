@@ -6,10 +6,12 @@ They are started afresh, not copied: a copy of a process that has touched the GP
 
 import contextlib
 import json
+import math
 import multiprocessing
 import os
 import shutil
-import sys
+import signal
+import statistics
 import time
 import traceback
 from collections.abc import Callable, Iterator
@@ -21,8 +23,8 @@ from typing import Any
 from _pixels_methods import ALPHAS, MERGED_METHOD, Plan, cache_words, method_words, teacher_words
 
 SPAWN = multiprocessing.get_context("spawn")
-# Steps that the first kernels and the allocator need to settle.
-WARM_UP = 10
+# Steps between lines of the log where a step is timed; the step before a line takes longer than the others.
+WINDOW = 20
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,7 @@ class Worker:
 
     def __init__(self, main: Callable[..., None], *arguments: Any) -> None:  # noqa: ANN401 (any that pickle)
         self.pipe, there = SPAWN.Pipe()
-        self._process = SPAWN.Process(target=main, args=(there, *arguments))
+        self._process = SPAWN.Process(target=_alone, args=(main, there, *arguments))
         self._process.start()
         there.close()
         self.job: Job | None = None
@@ -77,7 +79,15 @@ class Worker:
 
     def stop(self) -> None:
         """End the process, whatever it is doing; training would answer a milder signal with a checkpoint."""
-        self._process.kill()
+        # Its simulators too: one that waits to be heard would wait for ever.
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid or 0, signal.SIGKILL)
+
+
+def _alone(main: Callable[..., None], *arguments: Any) -> None:  # noqa: ANN401
+    """Run `main` as the head of a group of processes, which can be ended as one."""
+    os.setpgrp()
+    main(*arguments)
 
 
 def _serve(pipe: Connection, do: Callable[[Job], dict[str, Any]]) -> None:
@@ -121,9 +131,11 @@ def train_worker(pipe: Connection, plan: Plan) -> None:
     def do(job: Job) -> dict[str, Any]:
         log = plan.root / f"seed{job.seed}" / f"{job.kind}_{job.name}.log"
         if job.kind == "pretrain":
+            shutil.rmtree(plan.folder(job.seed, "teacher"), ignore_errors=True)
             run(train_command.main, teacher_words(plan, job.seed), log)
-            return {"parameters": _round_teacher(plan, job.seed), **_last_metrics(plan.folder(job.seed, "pretraining"))}
+            return {"parameters": _millions(plan.teacher(job.seed)), **_last_metrics(plan.folder(job.seed, "teacher"))}
         if job.kind == "anchors":
+            shutil.rmtree(plan.cache(job.seed, job.name), ignore_errors=True)
             run(cache_command.main, cache_words(plan, job.seed, job.name), log)
             return {}
         if job.kind == "merge":
@@ -134,6 +146,7 @@ def train_worker(pipe: Connection, plan: Plan) -> None:
             return {}
         if job.kind == "cost":
             return {"update_s": _cost(plan, job, lambda words: run(train_command.main, words, log))}
+        shutil.rmtree(plan.folder(job.seed, job.name), ignore_errors=True)
         run(train_command.main, method_words(plan, job.seed, job.name), log)
         return _last_metrics(plan.folder(job.seed, job.name))
 
@@ -150,38 +163,25 @@ def _last_metrics(folder: Path) -> dict[str, Any]:
     return {"metrics": {name: value for name, value in last.items() if name.removeprefix("craft/") in kept}}
 
 
-def _round_teacher(plan: Plan, seed: int) -> float:
-    """Make the teacher's folder, its weights rounded to float16 so that a copy of half the size is the same teacher.
+def _millions(checkpoint: Path) -> float:
+    """Return a checkpoint's millions of parameters."""
+    from safetensors import safe_open
 
-    Returns:
-        Its millions of parameters.
-    """
-    import torch
-    from safetensors.torch import load_file, save_file
-
-    trained = plan.folder(seed, "pretraining") / "checkpoints" / "last" / "pretrained_model"
-    partial = plan.teacher(seed).with_name("teacher.partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    shutil.copytree(trained, partial)
-    weights = load_file(trained / "model.safetensors")
-    half = {name: w.half() if w.dtype is torch.float32 else w for name, w in weights.items()}
-    save_file(half, partial / "half.safetensors")
-    save_file({name: w.to(weights[name].dtype) for name, w in half.items()}, partial / "model.safetensors")
-    partial.rename(plan.teacher(seed))
-    return round(sum(w.numel() for w in weights.values()) / 1e6, 2)
+    with safe_open(checkpoint / "model.safetensors", "pt") as weights:
+        sizes = [math.prod(weights.get_slice(name).get_shape()) for name in weights.keys()]  # noqa: SIM118
+    return round(sum(sizes) / 1e6, 2)
 
 
 def _cost(plan: Plan, job: Job, run: Callable[[list[str]], None]) -> float:
-    """Return the median time of a step, data and retention included, with the GPU to itself."""
-    steps = 4 * WARM_UP
+    """Return the mean time of a step, data and retention included, with the GPU to itself; the first line warms up."""
     words = method_words(plan, job.seed, job.name)
     folder = plan.folder(job.seed, f"cost_{job.name}")
-    changed = {"steps": steps, "output_dir": folder, "log_freq": 1, "save_checkpoint": "false"}
+    shutil.rmtree(folder, ignore_errors=True)
+    changed = {"steps": 3 * WINDOW, "output_dir": folder, "log_freq": WINDOW, "save_checkpoint": "false"}
     kept = [word for word in words if word.split("=")[0].removeprefix("--") not in changed]
     run([*kept, *(f"--{name}={value}" for name, value in changed.items())])
     rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    times = sorted(row["update_s"] + row["dataloading_s"] for row in rows[WARM_UP:])
-    return float(times[len(times) // 2])
+    return statistics.fmean(row["update_s"] + row["dataloading_s"] for row in rows[1:])
 
 
 def evaluate_worker(pipe: Connection, plan: Plan, arena_settings: dict[str, Any], strips: Path) -> None:
@@ -217,10 +217,3 @@ def evaluate_worker(pipe: Connection, plan: Plan, arena_settings: dict[str, Any]
 
     _serve(pipe, do)
     arena.close()
-
-
-def python_path() -> None:
-    """Let the processes started afresh find this folder."""
-    here = str(Path(__file__).parent)
-    if here not in sys.path:
-        sys.path.insert(0, here)

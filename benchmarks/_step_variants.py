@@ -33,6 +33,7 @@ class Variant:
         anchors: Anchors per retention step.
         every: Retention runs every so many steps.
         separate: Whether the retention gradient is had by itself.
+        together: Whether anchors are further rows of the task batch.
         cache: Its anchors, where they are not those of all rows.
     """
 
@@ -42,6 +43,7 @@ class Variant:
     anchors: int = 8
     every: int = 1
     separate: bool = False
+    together: bool = False
     cache: Path | None = None
 
 
@@ -130,13 +132,16 @@ def make_step(run: Any, variant: Variant, cache: Path, batch: dict[str, Any]) ->
 
     loop = make_loop(run, variant, cache)
     constraint = loop.constraint
+    together = loop.one_pass if variant.together else None
+    if variant.together and together is None:
+        raise RuntimeError(f"`{variant.name}`: this run takes two passes.")
     if variant.kind == "floor":
         constraint = Floor(run.model, ready_loss(loop.retention.term))
     elif variant.kind == "naive":
         constraint = Naive(run, loop.retention.term)
 
     def step(number: int) -> None:
-        train_step(run, dict(batch), constraint, step=number, statistics=False)
+        train_step(run, dict(batch), constraint, together, step=number, statistics=False)
 
     return step, loop
 

@@ -34,6 +34,9 @@ from _step_variants import Timed, Variant, measure
 PLAIN = Variant("plain LeRobot step", "plain")
 HIDDEN = Variant("ours, `hidden`")
 TOKENS = Variant("ours, `token_ce`", mode="token_ce")
+TOGETHER = replace(TOKENS, name="ours, `token_ce`, one pass", together=True)
+# An eighth of the task batch.
+DEFAULT = replace(TOGETHER, name="ours, `token_ce`, one pass, 1 anchor", anchors=1)
 NAIVE = Variant("naive arithmetic, `hidden`", "naive")
 ROWS = {
     "bf16": (
@@ -46,15 +49,16 @@ ROWS = {
         TOKENS,
         replace(TOKENS, name="ours, `token_ce`, separate gradient", separate=True),
         replace(NAIVE, name="naive arithmetic, `token_ce`", mode="token_ce"),
-        Variant("ours, `action`", mode="action"),
+        TOGETHER,
+        DEFAULT,
+        replace(DEFAULT, name="ours, `token_ce`, one pass, 2 anchors", anchors=2),
         replace(HIDDEN, name="ours, `hidden`, 2 anchors", anchors=2),
         replace(HIDDEN, name="ours, `hidden`, 1 anchor", anchors=1),
-        replace(TOKENS, name="ours, `token_ce`, 2 anchors", anchors=2),
         replace(TOKENS, name="ours, `token_ce`, 1 anchor", anchors=1),
         replace(HIDDEN, name="ours, `hidden`, K=5", every=5),
         replace(TOKENS, name="ours, `token_ce`, K=5", every=5),
     ),
-    "checkpointing": (PLAIN, HIDDEN, TOKENS, replace(HIDDEN, name="ours, `hidden`, 2 anchors", anchors=2)),
+    "checkpointing": (PLAIN, HIDDEN, TOKENS, DEFAULT),
     "smolvla": (
         PLAIN,
         Variant("floor, `hidden`", "floor"),
@@ -63,13 +67,14 @@ ROWS = {
         Variant("ours, `action`", mode="action"),
         Variant("ours, `action`, separate gradient", mode="action", separate=True),
         replace(NAIVE, name="naive arithmetic, `action`", mode="action"),
-        Variant("ours, `action`, 2 anchors", mode="action", anchors=2),
+        Variant("ours, `action`, one pass", mode="action", together=True),
+        Variant("ours, `action`, one pass, 1 anchor", mode="action", anchors=1, together=True),
         Variant("ours, `action`, 1 anchor", mode="action", anchors=1),
         Variant("ours, `action`, K=5", mode="action", every=5),
     ),
 }
-ROWS["fp32"] = (*ROWS["bf16"][:9], *ROWS["bf16"][10:12], ROWS["bf16"][14])
-ROWS["lora"] = (*ROWS["bf16"][:5], TOKENS, *ROWS["bf16"][10:12])
+ROWS["fp32"] = (*ROWS["bf16"][:11], ROWS["bf16"][15])
+ROWS["lora"] = (*ROWS["bf16"][:5], TOKENS, DEFAULT)
 PARTS = ("bf16", "data", "syncs", "profile", "a9", "fp32", "checkpointing", "lora", "smolvla", "growth")
 COUNTS = (100, 1000, 10_000)
 TARGETS = r".*language_model\.layers.*\.(q|k|v|o|gate|up|down)_proj"

@@ -3,13 +3,13 @@
 
 Data, pretraining, anchors, fine-tuning and evaluation, in one command for one GPU. Everything is trained by
 `lerobot-craft train` and `lerobot-craft cache` as people type them. `results.json` is written after every finished
-piece; `--markdown` prints the tables of the docs from it. Needs an OpenGL that draws without a screen: `MUJOCO_GL=egl`.
+piece, and the same command goes on with what is missing; `--markdown` prints the tables of the docs from it. Needs an
+OpenGL that draws without a screen: `MUJOCO_GL=egl`.
 """
 
 import argparse
 import json
 import os
-import shutil
 import sys
 import tarfile
 import time
@@ -31,22 +31,40 @@ from _pixels_workers import Job, Worker, evaluate_worker, train_worker
 
 CACHES = (OLD_CACHE, PROMPT_CACHE)
 FILMED = ("teacher", "plain", "action")
-PART_BYTES = 16 * 2**20 - 4096
+# What may differ between a run and the one it goes on with.
+HERE_ONLY = (
+    *("root", "output", "json", "markdown", "svg", "films", "deadline_s"),
+    *("seeds", "methods", "trainers", "evaluators", "processes"),
+)
 
 
 class Progress:
     """Lines with the time since the start, and the results so far.
 
     Args:
-        output: Folder of the results.
+        root: Folder of everything; an earlier run's results there are gone on with.
+        output: Folder that gets a copy of the results.
         settings: What the results are of.
     """
 
-    def __init__(self, output: Path, settings: dict[str, Any]) -> None:
+    def __init__(self, root: Path, output: Path, settings: dict[str, Any]) -> None:
         self._began = time.monotonic()
-        self._file = output / "results.json"
+        self._files = (root / "results.json", output / "results.json")
         output.mkdir(parents=True, exist_ok=True)
-        self.results: dict[str, Any] = {"settings": settings, "jobs": {}, "times": {}}
+        self.results: dict[str, Any] = {"settings": settings, "jobs": {}, "seconds": 0.0}
+        if self._files[0].is_file():
+            self.results = json.loads(self._files[0].read_text(encoding="utf-8"))
+            if self.results["settings"] != settings:
+                raise SystemExit(
+                    f"{root} holds a run with other settings, {self.results['settings']}: give another `--root`, or "
+                    f"remove it."
+                )
+        self._before = self.results["seconds"]
+
+    @property
+    def done(self) -> dict[str, Any]:
+        """The jobs that need not be done again."""
+        return {label: found for label, found in self.results["jobs"].items() if "failed" not in found}
 
     @property
     def seconds(self) -> float:
@@ -64,10 +82,11 @@ class Progress:
 
     def write(self) -> None:
         """Write the results; never half of them."""
-        self.results["times"]["all"] = round(self.seconds, 1)
-        partial = self._file.with_name("results.partial")
-        partial.write_text(json.dumps(self.results, indent=1) + "\n", encoding="utf-8")
-        partial.replace(self._file)
+        self.results["seconds"] = round(self._before + self.seconds, 1)
+        for file in self._files:
+            partial = file.with_name("results.partial")
+            partial.write_text(json.dumps(self.results, indent=1) + "\n", encoding="utf-8")
+            partial.replace(file)
 
 
 def make_data(plan: Plan, given: argparse.Namespace, progress: Progress) -> dict[str, int]:
@@ -140,18 +159,19 @@ class Board:
     ) -> None:
         self._given, self._progress = given, progress
         self._trainers, self._evaluators = trainers, evaluators
-        self._done: set[Job] = set()
         self._failed: set[Job] = set()
 
     def run(self, waits: dict[Job, tuple[Job, ...]], evaluations: list[Job], *, alone: bool = False) -> None:
-        """Do all jobs and all evaluations that follow from them, or as many as the deadline allows.
+        """Do all jobs and all evaluations that follow from them, or as many as the deadline allows; none twice.
 
         Args:
             waits: Jobs that train, with those they wait for.
             evaluations: Evaluations to begin with.
             alone: Whether a job has the GPU to itself.
         """
-        waiting, queue = dict(waits), list(evaluations)
+        queue = [*evaluations, *(each for job in waits if self._done(job) for each in evaluations_of(job))]
+        queue = [job for job in queue if not self._done(job)]
+        waiting = {job: needs for job, needs in waits.items() if not self._done(job)}
         while not self.late:
             for job in [job for job, needs in waiting.items() if any(need in self._failed for need in needs)]:
                 self._failed.add(job)
@@ -171,10 +191,13 @@ class Board:
         """Whether the deadline has passed."""
         return self._progress.seconds > self._given.deadline_s
 
+    def _done(self, job: Job) -> bool:
+        return job.label in self._progress.done
+
     def _hand_out(self, waiting: dict[Job, tuple[Job, ...]], queue: list[Job], *, alone: bool) -> None:
         for worker in self._trainers:
             busy = any(other.job is not None for other in (*self._trainers, *self._evaluators))
-            ready = [job for job, needs in waiting.items() if all(need in self._done for need in needs)]
+            ready = [job for job, needs in waiting.items() if all(map(self._done, needs))]
             if worker.alive and worker.job is None and ready and not (alone and busy):
                 del waiting[ready[0]]
                 worker.give(ready[0])
@@ -189,43 +212,10 @@ class Board:
             self._failed.add(job)
             progress.line(f"FAILED {job.label}: {found['failed']}")
             return []
-        self._done.add(job)
         rates = {task: sum(ends) / len(ends) for task, ends in (found.get("success") or {}).items()}
         told = " ".join(f"{task}={rate:.2f}" for task, rate in rates.items())
         progress.line(f"{job.label}: {found['seconds']} s {told or found.get('metrics', found.get('update_s', ''))}")
         return evaluations_of(job)
-
-
-def carry_teachers(plan: Plan, given: argparse.Namespace) -> None:
-    """Leave the teachers among the output, in files small enough to carry, for a run that starts from them."""
-    packed = plan.root / "teachers.tar"
-    with tarfile.open(packed, "w") as tar:
-        for seed in given.seeds:
-            for file in sorted(plan.teacher(seed).glob("*")) if plan.teacher(seed).is_dir() else ():
-                if file.name != "model.safetensors":
-                    tar.add(file, f"seed{seed}/teacher/{file.name}")
-    content = packed.read_bytes()
-    for number, first in enumerate(range(0, len(content), PART_BYTES)):
-        (given.output / f"teachers.tar.{number}").write_bytes(content[first : first + PART_BYTES])
-
-
-def fetch_teachers(plan: Plan, folder: Path) -> list[int]:
-    """Unpack the teachers that `carry_teachers` left; return their seeds."""
-    import torch
-    from safetensors.torch import load_file, save_file
-
-    packed = plan.root / "teachers.tar"
-    parts = sorted(folder.glob("teachers.tar.*"))
-    packed.write_bytes(b"".join(part.read_bytes() for part in parts))
-    with tarfile.open(packed) as tar:
-        tar.extractall(plan.root, filter="data")
-    seeds = []
-    for teacher in sorted(plan.root.glob("seed*/teacher")):
-        half = load_file(teacher / "half.safetensors")
-        whole = {name: w.float() if w.dtype is torch.float16 else w for name, w in half.items()}
-        save_file(whole, teacher / "model.safetensors")
-        seeds.append(int(teacher.parent.name.removeprefix("seed")))
-    return seeds
 
 
 def benchmark(given: argparse.Namespace) -> dict[str, Any]:
@@ -233,24 +223,21 @@ def benchmark(given: argparse.Namespace) -> dict[str, Any]:
     size = SIZES[given.size]
     numbers = {name: vars(given)[name] for name in ("teacher_steps", "steps", "teacher_batch", "batch", "anchor_batch")}
     plan = Plan(root=given.root, size=size, device=given.device, anchors=given.anchors, **numbers)
-    shutil.rmtree(plan.root, ignore_errors=True)
-    plan.root.mkdir(parents=True)
+    plan.root.mkdir(parents=True, exist_ok=True)
     settings = {
-        name: value
-        for name, value in vars(given).items()
-        if name not in ("root", "output", "json", "markdown", "svg", "films")
+        name: list(v) if isinstance(v, tuple) else v for name, v in vars(given).items() if name not in HERE_ONLY
     }
-    settings["teachers"] = None if given.teachers is None else str(given.teachers)
-    progress = Progress(given.output, settings)
+    progress = Progress(plan.root, given.output, settings)
     trainers = [Worker(train_worker, plan) for _ in range(given.trainers)]
     evaluators: list[Worker] = []
     try:
-        longest = make_data(plan, given, progress)
-        progress.results["longest_episode"] = longest
+        if "longest_episode" not in progress.results:
+            progress.results["longest_episode"] = make_data(plan, given, progress)
+            progress.write()
         arena = {
             "old_tasks": given.old_tasks,
             "new_task": given.new_task,
-            "longest": longest,
+            "longest": progress.results["longest_episode"],
             "episodes": given.episodes,
             "processes": given.processes // given.evaluators,
             "probe_frames": given.probe_frames,
@@ -273,18 +260,8 @@ def benchmark(given: argparse.Namespace) -> dict[str, Any]:
 
 
 def _run_all(board: Board, plan: Plan, given: argparse.Namespace, progress: Progress) -> None:
-    waits = jobs_of(plan, given)
-    begin: list[Job] = []
-    if given.teachers is not None:
-        for seed in fetch_teachers(plan, given.teachers):
-            teacher = Job("pretrain", seed, "teacher")
-            waits.pop(teacher, None)
-            waits = {job: tuple(need for need in needs if need != teacher) for job, needs in waits.items()}
-            begin.append(Job("evaluate", seed, "teacher"))
-    board.run(waits, begin)
+    board.run(jobs_of(plan, given), [])
     progress.line("all methods trained and evaluated" if not board.late else "the deadline has passed")
-    if given.teachers is None:
-        carry_teachers(plan, given)
     trained = [name for name in given.methods if plan.checkpoint(given.seeds[0], name).is_dir()]
     board.run({Job("cost", given.seeds[0], name): () for name in trained}, [], alone=True)
     rows = [(seed, name) for name in ("teacher", *given.methods) for seed in given.seeds]
@@ -310,13 +287,12 @@ def _numbers(text: str) -> tuple[int, ...]:
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     """Return the settings of the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--root", type=Path, default=Path("outputs/pixels"), help="folder for everything (is emptied)")
+    parser.add_argument("--root", type=Path, default=Path("outputs/pixels"), help="folder for everything")
     parser.add_argument("--output", type=Path, default=Path("outputs/pixels_results"), help="folder for the results")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the results to FILE")
     parser.add_argument("--markdown", type=Path, metavar="RESULTS", help="print the tables from a results.json, no run")
     parser.add_argument("--svg", type=Path, metavar="FILE", help="with --markdown: write the success matrix here")
     parser.add_argument("--films", nargs=3, metavar=("STRIPS", "TASK", "DIR"), help="with --markdown: cut film strips")
-    parser.add_argument("--teachers", type=Path, metavar="DIR", help="start from the teachers.tar.* of an earlier run")
     parser.add_argument("--deadline_s", type=float, default=1e9, help="stop cleanly after so many seconds")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--size", choices=SIZES, default="full", help="of the policy; tiny tries the path on a CPU")

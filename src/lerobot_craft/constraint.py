@@ -52,7 +52,8 @@ class RetentionConstraint:
     5. λ moves by the violation, for the next step.
 
     **The cheap path.** With projection off, no bound on the retention step and no statistics asked for, 2 to 4 are one
-    backward pass of λ·L_retain straight into `.grad`: no r, no copy, no dot product. In a single process only.
+    backward pass of λ·L_retain straight into `.grad`: no r, no copy, no dot product. In a single process only. Where
+    one forward pass gives both losses, `join` saves that pass too.
 
     **Order with other tools.** Gradient accumulation: call `apply_` once, after the last micro-batch's `backward()`.
     Gradient scaler: `scaler.scale(loss).backward()`, `scaler.unscale_(optimizer)`, `apply_`, clip, `scaler.step`,
@@ -129,6 +130,37 @@ class RetentionConstraint:
             if statistics or self._needs_gradient:
                 return self._apply_separately(step, loss, parameters)
             return self._apply_directly(step, loss, parameters)
+
+    def joins(self, step: int, *, statistics: bool = False) -> bool:
+        """Whether `join` does in this step all that `apply_` would do."""
+        due = step % self.config.retention_freq == 0 and not self._inert
+        return due and not (statistics or self._needs_gradient or self.config.loss_scale != 1.0)
+
+    def join(self, step: int, task_loss: Tensor, retention_loss: Tensor) -> tuple[Tensor, StepReport]:
+        """Return L_task + λ·L_retain for one backward pass of both, instead of `backward()` and `apply_`.
+
+        For a model that computes both in one forward pass: the anchors then cost their share of a batch and no pass of
+        their own. Only where `joins` says so, and after `calibrate`. Unlike `apply_`, an L_retain that is not finite
+        spoils the gradient.
+
+        Args:
+            step: As for `apply_`.
+            task_loss: A scalar with a graph.
+            retention_loss: The retention term's loss in the same graph.
+
+        Returns:
+            The loss to backpropagate, and what happened.
+        """
+        self._follow(retention_loss.device)
+        self._last_loss = retention_loss.detach().to(self.multiplier.value)
+        weight = retention_weight(self.multiplier.value, self._merge_mode) * self._frequency_scale
+        total = task_loss + weight.to(retention_loss) * retention_loss
+        report = self._finish(
+            self._report(step, retained=True),
+            usable=torch.isfinite(self._last_loss),
+            task_finite=torch.isfinite(task_loss.detach()),
+        )
+        return total, report
 
     def calibrate(self) -> Reference:
         """Measure the reference of a relative budget, on the model as it is now.

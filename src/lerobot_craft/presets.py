@@ -41,8 +41,11 @@ _CRAFT: dict[str, Any] = {
     "max_retention_ratio": 4.0,
 }
 
+# At every step a few anchors keep as much as many (docs/comparison.md), and cost less.
+_FEW: dict[str, Any] = {"anchor_batch_size": None}
+
 PRESETS: dict[str, Preset] = {
-    "craft": Preset("action", _CRAFT, "this package"),
+    "craft": Preset("action", _CRAFT, "this package", _FEW),
     "seed": Preset(
         "hidden", {"projection": "always"}, "CRaFT as first specified; kept for comparison, it does not retain"
     ),
@@ -65,11 +68,22 @@ PRESETS: dict[str, Preset] = {
 }
 
 
-# Where a preset is something else for one type of policy. For ACT hidden states, with everything behind them frozen,
-# keep as much as actions at two thirds of the cost (docs/comparison.md). For policies that see and read we have no
-# table yet, and a first look found the opposite.
+# Where a preset is something else for one type of policy.
+# For ACT hidden states, with everything behind them frozen, keep as much as actions at two thirds of the cost
+# (docs/comparison.md). For policies that see and read hidden states keep next to nothing, actions at a fixed λ as much
+# as under a controller, and without a bound on their step both losses take one pass (docs/pixels.md): the budget is
+# measured there and not enforced. SmolVLA is what was measured; the others share its form.
+_VLA = Preset(
+    "action",
+    {**_FIXED, "initial_lambda": 1.0, "epsilon_start": 0.01, "epsilon_units": "relative"},
+    "this package",
+    _FEW,
+)
 FOR_POLICY: dict[tuple[str, str], Preset] = {
-    ("craft", "act"): Preset("hidden", _CRAFT, "this package", {"hidden_relative": True, "freeze_behind_tap": True}),
+    ("craft", "act"): Preset(
+        "hidden", _CRAFT, "this package", {"hidden_relative": True, "freeze_behind_tap": True, **_FEW}
+    ),
+    **{("craft", policy): _VLA for policy in ("smolvla", "pi0", "pi05", "pi0_fast")},
 }
 
 

@@ -117,3 +117,21 @@ def test_dryrun_script_says_how_it_is_used() -> None:
     script = SOURCE.parent / "scripts" / "dryrun.sh"
     assert subprocess.run(["/bin/bash", "-n", str(script)], check=False).returncode == 0
     assert "craft.dry_run=true" in script.read_text()
+
+
+@pytest.mark.parametrize("policy_type", ["smolvla", "pi05"])
+def test_tokens_of_short_and_long_instructions_fit_one_cache(
+    policy_type: str, make_tiny_once: Callable[[str], TinyPaths], tmp_path: Path
+) -> None:
+    tiny = make_tiny_once(policy_type)
+    prompts = tmp_path / "prompts.txt"
+    prompts.write_text("push\npick up the red cube and push it to the left\n")
+    source = [f"--policy.path={tiny.policy}", "--dataset.repo_id=craft/tiny", f"--dataset.root={tiny.data}"]
+    cache = [*source, f"--output_dir={tmp_path / 'cache'}", "--kinds=hidden", "--pooling=tokens", "--num_anchors=6"]
+    # One anchor at a time: each batch is as long as its own instruction.
+    built = craft(["cache", *cache, f"--prompts_file={prompts}", "--batch_size=1"])
+    assert built.code == 0, built.text
+    run = [f"--output_dir={tmp_path / 'run'}", "--steps=2", "--batch_size=2", "--log_freq=1", "--num_workers=0"]
+    words = [*source, *run, "--dataset.video_backend=pyav", "--save_checkpoint=false", "--craft.retention_mode=hidden"]
+    done = craft(["train", *words, f"--craft.anchor_cache_dir={tmp_path / 'cache'}", "--craft.anchor_batch_size=2"])
+    assert done.code == 0, done.text

@@ -11,9 +11,11 @@ from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError, O
 from lerobot.configs.policies import PreTrainedConfig
 from lerobot.policies.factory import get_policy_class, make_pre_post_processors
 from lerobot.policies.pretrained import PreTrainedPolicy
+from lerobot.utils.constants import OBS_LANGUAGE_ATTENTION_MASK
 from lerobot.utils.device_utils import is_torch_device_available
 from safetensors import SafetensorError
 from torch import Tensor
+from torch.nn.functional import pad
 
 from lerobot_craft.caching._settings import CacheSettings
 from lerobot_craft.errors import TapError, UsageError
@@ -155,12 +157,22 @@ def precision(teacher: Teacher, *, enabled: bool) -> Iterator[None]:
 
 def _features(tap: Tap, pooling: Pooling, batch: dict[str, Any]) -> dict[str, Tensor]:
     if pooling == "tokens":
-        hidden, mask = tap.tokens(batch)
+        hidden, mask = _equally_long(tap, batch, *tap.tokens(batch))
         return {"teacher_hidden": hidden, "teacher_hidden_mask": mask}
     features = tap.features(batch, pooling)
     if features.ndim == 2:
         return {"target_features": features}
     return {"teacher_hidden": features}
+
+
+def _equally_long(tap: Tap, batch: dict[str, Any], hidden: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+    """Pad the tokens of a batch as if it had the longest instruction there can be, so that all batches are alike."""
+    said = batch.get(OBS_LANGUAGE_ATTENTION_MASK)
+    if said is None:
+        return hidden, mask
+    others = int((mask.sum(1) - said.to(mask.device).sum(1)).max())
+    missing = max(0, others + tap.policy.config.tokenizer_max_length - mask.shape[1])
+    return pad(hidden, (0, 0, 0, missing)), pad(mask, (0, missing))
 
 
 def _tokens(teacher: Teacher, batch: dict[str, Any], seed: int, top_k: int) -> dict[str, Tensor]:

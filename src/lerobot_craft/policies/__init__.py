@@ -13,7 +13,7 @@ Any other policy is tapped by module path. The output of a language layer is the
 final norm.
 """
 
-from lerobot_craft.policies._base import Batch, PolicyAdapter, base_policy
+from lerobot_craft.policies._base import Batch, PolicyAdapter, SampleLosses, base_policy
 from lerobot_craft.policies._identity import identify_policy, identify_processor, identify_tap
 from lerobot_craft.policies._loaded import check_loaded
 from lerobot_craft.policies._older import older_preprocess
@@ -25,6 +25,7 @@ from lerobot_craft.policies._targets import (
     TeacherTokens,
     action_token_logits,
     policy_loss,
+    sample_losses,
     teacher_actions,
     teacher_labels,
     teacher_tokens,
@@ -36,6 +37,7 @@ __all__ = [
     "POLICY_TYPES",
     "Batch",
     "PolicyAdapter",
+    "SampleLosses",
     "Tap",
     "TeacherTokens",
     "action_token_logits",
@@ -51,6 +53,7 @@ __all__ = [
     "make_tap",
     "older_preprocess",
     "policy_loss",
+    "sample_losses",
     "seeded",
     "teacher_actions",
     "teacher_labels",

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from lerobot.policies.pretrained import PreTrainedPolicy
@@ -35,14 +35,33 @@ class Trace:
     valid: Tensor | None = None
 
 
+class SampleLosses(NamedTuple):
+    """A policy's own loss, sample by sample: the policy's is Σ weight·loss / Σ weight.
+
+    Attributes:
+        losses: [batch], with grad.
+        weights: How much of the batch's loss each sample is, [batch].
+    """
+
+    losses: Tensor
+    weights: Tensor
+
+    def mean(self, rows: slice) -> Tensor:
+        """The policy's own loss on some of the samples."""
+        weights = self.weights[rows].to(self.losses)
+        return (self.losses[rows] * weights).sum() / weights.sum().clamp_min(1.0)
+
+
 class PolicyAdapter(ABC):
     """One LeRobot policy type: where its hidden states are, and how its own loss and actions are had.
 
     Attributes:
         policy_type: LeRobot's name of the type.
+        unread: Labels that its training loss does not read.
     """
 
     policy_type: str
+    unread: frozenset[str] = frozenset()
 
     @abstractmethod
     def layers(self, policy: PreTrainedPolicy) -> list[tuple[TapPoint, ...]]:
@@ -70,6 +89,10 @@ class PolicyAdapter(ABC):
         """The teacher's answer in the form its own training loss reads it."""
         return action_labels(self.actions(policy, batch, seed))
 
+    def sample_losses(self, policy: PreTrainedPolicy, batch: Batch) -> SampleLosses | None:
+        """The policy's own training loss on each sample of a labelled batch; None where the type does not tell."""
+        return None
+
     def recomputed(self, policy: PreTrainedPolicy) -> list[nn.Module]:
         """The modules that, where the policy is set to, keep no activations in training and compute them again."""
         return []
@@ -77,6 +100,20 @@ class PolicyAdapter(ABC):
     def example_batch(self, policy: PreTrainedPolicy) -> Batch:
         """One labelled, preprocessed sample made of zeros, with the sizes the config names."""
         return example_observation(policy) | example_labels(policy)
+
+
+def flow_sample_losses(policy: PreTrainedPolicy, batch: Batch, *, padding_counts: bool) -> SampleLosses:
+    """The losses of a type whose `forward` returns them when asked.
+
+    Args:
+        policy: The policy.
+        batch: Preprocessed, labelled.
+        padding_counts: Whether padded actions count in its mean, as in pi0's.
+    """
+    losses = policy.forward(batch, reduction="none")[0]
+    padded = None if padding_counts else batch.get(ACTION_IS_PAD)
+    weights = torch.ones_like(losses) if padded is None else (~padded).sum(1)
+    return SampleLosses(losses, weights)
 
 
 def action_labels(actions: Tensor) -> Batch:

@@ -19,7 +19,8 @@ def identify_processor(preprocessor: PolicyProcessorPipeline) -> str:
     tensors = {}
     modes: list[Json] = []
     for index, step in enumerate(step for step in preprocessor.steps if isinstance(step, NormalizerProcessorStep)):
-        tensors.update({f"{index}/{name}": value for name, value in step.state_dict().items()})
+        # As one row each: LeRobot drops the axes of single numbers when it moves them to another device.
+        tensors.update({f"{index}/{name}": value.flatten() for name, value in step.state_dict().items()})
         modes.append({kind.value: mode.value for kind, mode in step.norm_map.items()})
     return fingerprint(tensors, {"modes": [*modes]})
 

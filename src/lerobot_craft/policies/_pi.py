@@ -9,25 +9,30 @@ from typing import TYPE_CHECKING, Any, override
 import torch
 from lerobot.policies.common.vla_utils import make_att_2d_masks, prepare_attention_masks_4d
 from lerobot.utils.constants import (
+    ACTION,
     ACTION_TOKEN_MASK,
     ACTION_TOKENS,
     OBS_LANGUAGE_ATTENTION_MASK,
     OBS_LANGUAGE_TOKENS,
 )
+from torch.nn.functional import cross_entropy
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from lerobot_craft.policies._base import (
+    ACTION_IS_PAD,
     Batch,
     PolicyAdapter,
+    SampleLosses,
     Trace,
     example_labels,
     example_language,
     example_observation,
+    flow_sample_losses,
     policy_device,
     seeded_normal,
 )
 from lerobot_craft.policies._pi0_fast_tokens import bos_column, detokenized, generated_labels
-from lerobot_craft.taps import Segment, TapPoint, record_segments
+from lerobot_craft.taps import Segment, TapPoint, capture, record_segments
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,6 +40,7 @@ if TYPE_CHECKING:
     from lerobot.policies.pretrained import PreTrainedPolicy
     from torch import Tensor, nn
 
+LM_HEAD = "model.paligemma_with_expert.paligemma.lm_head"
 LANGUAGE_MODEL = "model.paligemma_with_expert.paligemma.model.language_model"
 
 
@@ -103,6 +109,10 @@ class Pi0Adapter(_PaliGemmaAdapter):
         chunk: Tensor = policy.predict_action_chunk(batch, noise=noise)
         return chunk
 
+    @override
+    def sample_losses(self, policy: PreTrainedPolicy, batch: Batch) -> SampleLosses | None:
+        return flow_sample_losses(policy, batch, padding_counts=True)
+
 
 class Pi05Adapter(Pi0Adapter):
     """pi05: as pi0, but the preprocessor writes the state into the instruction, so the prefix holds it."""
@@ -118,6 +128,7 @@ class Pi0FastAdapter(_PaliGemmaAdapter):
     """
 
     policy_type = "pi0_fast"
+    unread = frozenset({ACTION, ACTION_IS_PAD})
 
     @override
     def run(self, policy: PreTrainedPolicy, batch: Batch, trace: Trace) -> None:
@@ -147,6 +158,17 @@ class Pi0FastAdapter(_PaliGemmaAdapter):
     def labels(self, policy: PreTrainedPolicy, batch: Batch, seed: int) -> Batch:
         tokens, mask = generated_labels(policy, batch)
         return {ACTION_TOKENS: tokens, ACTION_TOKEN_MASK: mask}
+
+    @override
+    def sample_losses(self, policy: PreTrainedPolicy, batch: Batch) -> SampleLosses | None:
+        # Its loss is one number for the batch; the logits it comes from are seen on their way.
+        with capture(policy, [TapPoint(LM_HEAD)]) as captured:
+            policy.forward(dict(batch))
+        logits, targets = captured.values[0][:, :-1], batch[ACTION_TOKENS][:, 1:]
+        counted = batch[ACTION_TOKEN_MASK][:, 1:]
+        each = cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="none").view(targets.shape)
+        count = counted.sum(1)
+        return SampleLosses((each.float() * counted).sum(1) / count.clamp_min(1), count)
 
     @override
     def example_batch(self, policy: PreTrainedPolicy) -> Batch:

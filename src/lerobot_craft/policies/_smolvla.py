@@ -12,10 +12,12 @@ from lerobot.utils.constants import OBS_LANGUAGE_ATTENTION_MASK, OBS_LANGUAGE_TO
 from lerobot_craft.policies._base import (
     Batch,
     PolicyAdapter,
+    SampleLosses,
     Trace,
     example_labels,
     example_language,
     example_observation,
+    flow_sample_losses,
     policy_device,
     seeded_normal,
 )
@@ -79,6 +81,10 @@ class SmolVLAAdapter(PolicyAdapter):
         noise = seeded_normal(shape, seed, policy_device(policy))
         chunk: Tensor = policy.predict_action_chunk(own_tensors(policy, batch), noise=noise)
         return chunk
+
+    @override
+    def sample_losses(self, policy: PreTrainedPolicy, batch: Batch) -> SampleLosses | None:
+        return flow_sample_losses(policy, own_tensors(policy, batch), padding_counts=False)
 
     @override
     def example_batch(self, policy: PreTrainedPolicy) -> Batch:

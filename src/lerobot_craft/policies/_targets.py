@@ -12,7 +12,8 @@ from torch import Tensor
 
 from lerobot_craft.errors import TapError
 from lerobot_craft.policies._anchor_mode import anchor_mode
-from lerobot_craft.policies._base import Batch, base_policy, policy_device
+from lerobot_craft.policies._base import Batch, SampleLosses, base_policy, policy_device
+from lerobot_craft.policies._pi import LM_HEAD
 from lerobot_craft.policies._random import seeded
 from lerobot_craft.policies._registry import adapter_for
 from lerobot_craft.policies._smolvla import SmolVLAAdapter, own_tensors
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from torch import nn
 
 TOKEN_POLICY = "pi0_fast"  # noqa: S105 - a policy type
-LM_HEAD = "model.paligemma_with_expert.paligemma.lm_head"
 
 
 @dataclass(frozen=True)
@@ -116,6 +116,22 @@ def action_token_logits(policy: nn.Module, batch: Batch) -> Tensor:
     with eval_mode(inner), capture(inner, [TapPoint(LM_HEAD)]) as captured:
         inner.forward(dict(batch))
     return captured.values[0][:, :-1]
+
+
+def sample_losses(policy: nn.Module, batch: Batch) -> SampleLosses | None:
+    """The policy's own training loss on each sample, in the mode the policy is in.
+
+    Wrappers are bypassed, and mixed precision is the caller's autocast.
+
+    Args:
+        policy: With grad as outside.
+        batch: Preprocessed and labelled.
+
+    Returns:
+        None where LeRobot's class gives one number for the batch alone.
+    """
+    inner = base_policy(policy)
+    return adapter_for(inner).sample_losses(inner, dict(batch))
 
 
 def policy_loss(policy: nn.Module, batch: Batch, seed: int) -> Tensor:

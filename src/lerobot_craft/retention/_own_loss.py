@@ -104,16 +104,19 @@ class OwnLossRetention(ABC):
         self.metrics = {"retention_loss": loss.detach()}
         return loss
 
+    def next_batch(self) -> dict[str, Any]:
+        """Return the next anchors, preprocessed and labelled, for a loss that is taken elsewhere."""
+        batch = next(self._batches)
+        return self._prepared(batch, batch.targets)
+
+    def _prepared(self, batch: AnchorBatch, targets: Mapping[str, Tensor]) -> dict[str, Any]:
+        through, beside = self.through(targets), self.beside(targets)
+        return prepare(batch, self._preprocess, through=through, beside=beside, device=self._device)
+
     def _loss(
         self, batch: AnchorBatch, targets: Mapping[str, Tensor], position: int, *, shifted: bool = False
     ) -> Tensor:
-        data = prepare(
-            batch,
-            self._preprocess,
-            through=self.through(targets),
-            beside=self.beside(targets),
-            device=self._device,
-        )
+        data = self._prepared(batch, targets)
         period = self._batches.period
         place = position if period is None else position % (period * self._batches.global_batch)
         # The rank's own place in the order, so that no two ranks draw the same noise.

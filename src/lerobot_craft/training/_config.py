@@ -75,7 +75,7 @@ class CraftConfig(ConstraintConfig):
         preset: Name of a known method (`craft seed er lwf agem ewc l2sp plain`); fills what is not set explicitly.
         retention_mode: `hidden`, `action`, `hidden+action`, `token_ce`, `replay`, `l2sp`, `ewc` or `none`.
         anchor_cache_dir: The anchor cache; built first where it is missing and `anchor_repo_id` is set.
-        anchor_batch_size: Anchors per retention step and process.
+        anchor_batch_size: Anchors per retention step and process; `null` is a quarter of the batch, rounded up.
         anchor_repo_id: Dataset the anchors come from when the cache has to be built.
         anchor_root: Local folder of that dataset.
         anchor_episodes: Its episodes to take anchors from; all where unset.
@@ -101,7 +101,7 @@ class CraftConfig(ConstraintConfig):
     preset: str | None = None
     retention_mode: str = RetentionMode.HIDDEN
     anchor_cache_dir: Path | None = None
-    anchor_batch_size: int = 16
+    anchor_batch_size: int | None = 16
     anchor_repo_id: str | None = None
     anchor_root: str | None = None
     anchor_episodes: list[int] | None = None
@@ -127,6 +127,10 @@ class CraftConfig(ConstraintConfig):
         """`retention_mode` as a member of its enumeration."""
         return RetentionMode(self.retention_mode)
 
+    def anchors_beside(self, batch_size: int) -> int:
+        """Return how many anchors a retention step takes beside a task batch of this size."""
+        return -(-batch_size // 4) if self.anchor_batch_size is None else self.anchor_batch_size
+
     def problems(self) -> list[str]:
         """Return one line per setting that cannot work; empty when all can."""
         found = super().problems()
@@ -136,7 +140,7 @@ class CraftConfig(ConstraintConfig):
                 found.append(f"`{name}={value}` is unknown: expected one of {', '.join(choices)}.")
         for name in ("anchor_batch_size", "num_anchors", "fisher_anchors"):
             value = vars(self)[name]
-            if value < 1:
+            if value is not None and value < 1:
                 found.append(f"`{name}={value}`: expected a whole number, 1 or more.")
         if self.freeze is not None:
             try:

@@ -19,6 +19,7 @@ from lerobot_craft.taps import eval_mode
 from lerobot_craft.training import _checkpoint, _compat, _evaluate
 from lerobot_craft.training._build import Run
 from lerobot_craft.training._log import RunLog
+from lerobot_craft.training._one_pass import OnePass
 from lerobot_craft.training._retention import Retention
 from lerobot_craft.training._step import train_step
 
@@ -62,6 +63,7 @@ class Loop:
         teacher: The policy the run started from.
         constraint: Retention; None is plain training.
         retention: What is retained; None is plain training.
+        one_pass: Task and anchors in one pass; None where that cannot be.
         env_processors: LeRobot's processors of the evaluation environment, if there is one.
     """
 
@@ -70,6 +72,7 @@ class Loop:
     teacher: str | None
     constraint: RetentionConstraint | None = None
     retention: Retention | None = None
+    one_pass: OnePass | None = None
     env_processors: tuple[Any, Any] | None = None
     _recent_losses: list[float] = field(default_factory=list)
     _saved_at: int | None = None
@@ -105,7 +108,7 @@ class Loop:
         data_seconds = time.perf_counter() - start
         number = run.step + 1
         statistics = self._statistics_due(number)
-        result = train_step(run, batch, self.constraint, step=number, statistics=statistics)
+        result = train_step(run, batch, self.constraint, self.one_pass, step=number, statistics=statistics)
         run.step = number
         self._recent_losses.append(result.loss)
         self.log.record(result, data_seconds)

@@ -130,7 +130,7 @@ def _term(
     accelerator = run.accelerator
     batches = AnchorBatches(
         cache,
-        run.craft.anchor_batch_size if batch_size is None else batch_size,
+        run.craft.anchors_beside(run.cfg.batch_size) if batch_size is None else batch_size,
         seed=SEED,
         rank=0 if alone else accelerator.process_index,
         world_size=1 if alone else accelerator.num_processes,
@@ -181,17 +181,19 @@ def _own_loss(run: Run) -> Callable[[dict[str, Any], int], Tensor]:
 
 def _token_loss(run: Run) -> Callable[[dict[str, Any], int], Tensor]:
     own_loss = _own_loss(run)
+    return lambda batch, seed: own_loss(with_token_labels(batch, run.accelerator.device), seed)
 
-    def loss(batch: dict[str, Any], seed: int) -> Tensor:
-        device = run.accelerator.device
-        labels = batch["labels"].to(device, non_blocking=True)
-        if "labels_mask" in batch:
-            mask = batch["labels_mask"].to(device, non_blocking=True).bool()
-        else:
-            labels, mask = _left_aligned(labels)
-        return own_loss({**batch, TOKENS: labels, TOKEN_MASK: mask}, seed)
 
-    return loss
+def with_token_labels(batch: dict[str, Any], device: torch.device) -> dict[str, Any]:
+    """Return a batch of anchors with their labels, if they have any, where pi0_fast's loss looks for them."""
+    if "labels" not in batch:
+        return batch
+    labels = batch["labels"].to(device, non_blocking=True)
+    if "labels_mask" in batch:
+        mask = batch["labels_mask"].to(device, non_blocking=True).bool()
+    else:
+        labels, mask = _left_aligned(labels)
+    return {**batch, TOKENS: labels, TOKEN_MASK: mask}
 
 
 def _left_aligned(labels: Tensor) -> tuple[Tensor, Tensor]:
@@ -208,7 +210,7 @@ class _HeldOut:
     """The retention loss over the anchors kept out of training, the same ones with the same noise each time."""
 
     def __init__(self, run: Run, cache: Cache, indices: Tensor, tap: Tap | None) -> None:
-        share = run.craft.anchor_batch_size * run.accelerator.num_processes
+        share = run.craft.anchors_beside(run.cfg.batch_size) * run.accelerator.num_processes
         self._batches = max(1, -(-len(indices) // share))
         self._term = _term(run, cache, indices, tap)
         self._beginning = self._term.state_dict()

@@ -16,6 +16,7 @@ from lerobot_craft.training._compat import Accelerator, TrainPipelineConfig
 from lerobot_craft.training._config import CraftTrainConfig, read_teacher
 from lerobot_craft.training._log import RunLog
 from lerobot_craft.training._loop import Loop
+from lerobot_craft.training._one_pass import one_pass
 from lerobot_craft.training._record import write_record
 from lerobot_craft.training._retention import Retention, build_retention
 
@@ -99,7 +100,10 @@ def _make_loop(run: Run, words: Sequence[str]) -> Loop:
         _announce(run, retention)
         if not run.cfg.resume:
             write_record(run, retention, teacher, words)
-    return Loop(run, log, teacher, constraint, retention, env_processors)
+    together = one_pass(run, constraint, retention)
+    if together is not None and run.is_main:
+        logger.info("Anchors are further rows of the task batch: one pass for both.")
+    return Loop(run, log, teacher, constraint, retention, together, env_processors)
 
 
 def _make_log(run: Run) -> RunLog:

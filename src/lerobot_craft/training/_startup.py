@@ -31,7 +31,7 @@ def settings_block(run: Run, anchors: int | None, source: str) -> str:
         "Preset": craft.preset or "none; `--craft.preset=craft` has the settings that retain best",
         "Retention Mode": craft.retention_mode,
         "Anchors loaded": f"none needed ({source})" if anchors is None else f"{anchors} ({source})",
-        "Anchor batch size": str(craft.anchor_batch_size),
+        "Anchor batch size": str(craft.anchors_beside(run.cfg.batch_size)),
         "Retention every": f"{craft.retention_freq} step(s)",
         "λ controller": craft.lambda_controller,
         "Initial λ": f"{craft.initial_lambda:g}",

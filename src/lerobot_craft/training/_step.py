@@ -13,6 +13,7 @@ from lerobot_craft.errors import RunError
 from lerobot_craft.step_report import StepReport
 from lerobot_craft.training import _compat
 from lerobot_craft.training._build import Run
+from lerobot_craft.training._one_pass import OnePass
 
 
 class StepResult(NamedTuple):
@@ -36,18 +37,25 @@ class StepResult(NamedTuple):
 
 
 def train_step(
-    run: Run, batch: dict[str, Any], constraint: RetentionConstraint | None, *, step: int, statistics: bool
+    run: Run,
+    batch: dict[str, Any],
+    constraint: RetentionConstraint | None,
+    one_pass: OnePass | None = None,
+    *,
+    step: int,
+    statistics: bool,
 ) -> StepResult:
     """Do one step.
 
     1. The task loss is computed and backpropagated.
-    2. The constraint adds what retention asks for to the gradient.
+    2. The constraint adds what retention asks for to the gradient; in one pass with the first where that is the same.
     3. The gradient is clipped, the optimizer and the schedule step.
 
     Args:
         run: The run.
         batch: A preprocessed batch of the new task.
         constraint: Retention; None is plain training.
+        one_pass: Task and anchors in one pass; None where that cannot be.
         step: The number of this step, counted from 1.
         statistics: Whether the log wants dot product and cosine.
 
@@ -58,10 +66,16 @@ def train_step(
     run.policy.train()
     if torch.cuda.is_available():
         torch.cuda.reset_peak_memory_stats()
-    loss, outputs = _task_loss(run, batch)
-    run.accelerator.backward(loss)
-    report = None
-    if constraint is not None:
+    joined = None if one_pass is None else one_pass.losses(step, batch, statistics=statistics)
+    report: StepReport | None = None
+    outputs: dict[str, Any] = {}
+    if joined is not None:
+        loss, report = joined.task, joined.report
+        run.accelerator.backward(joined.total)
+    else:
+        loss, outputs = _task_loss(run, batch)
+        run.accelerator.backward(loss)
+    if constraint is not None and joined is None:
         if run.accelerator.scaler is not None:
             run.accelerator.unscale_gradients(run.optimizer)
         report = constraint.apply_(step, statistics=statistics)
