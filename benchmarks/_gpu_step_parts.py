@@ -236,12 +236,15 @@ def _busy(profiled: Any, device: str) -> dict[str, tuple[float, int]]:  # noqa: 
     return {e.key: (e.self_cpu_time_total, e.count) for e in events}
 
 
-def growth_words(folder: Path, *, tiny: bool) -> dict[str, tuple[str, ...]]:
-    """Return the flags of three sizes of pi0_fast, the last of them the real one."""
+def growth_words(folder: Path, device: str, *, tiny: bool) -> dict[str, tuple[str, ...]]:
+    """Return the flags of three sizes of pi0_fast, the last of them the real one; on a CPU smaller ones."""
     real = full.pi0_fast_words(folder, "bfloat16", tiny=tiny)
     small = ("--policy.type=pi0_fast_tiny", *full.pi0_fast_words(folder, "bfloat16", tiny=False)[1:])
     if tiny:
         return {"small": real}
+    if device == "cpu":
+        chosen = {"small": (192, 4, 32), "middle": (384, 6, 48), "large": (768, 8, 96)}
+        return {name: (*small, *full.sizes(folder, *size, 96)) for name, size in chosen.items()}
     return {
         "small": (*small, *full.sizes(folder, 1024, 12, 128, 224)),
         "middle": (*small, *full.sizes(folder, 2048, 18, 256, 224)),

@@ -44,10 +44,11 @@ def _rate(ends: list[bool]) -> str:
 def _success(results: dict[str, Any]) -> list[str]:
     old, new = _tasks(results)
     costs = {name: seeds[min(seeds)]["update_s"] for name, seeds in _rows(results, "cost").items()}
-    paraphrased = _rows(results, "paraphrases")
+    paraphrased, trained = _rows(results, "paraphrases"), _rows(results, "train")
     lines = [
-        f"| method | old tasks (95 %) | each seed | {new} (95 %) | each seed | old tasks, paraphrased | step time |",
-        "|---|---|---|---|---|---|---|",
+        f"| method | old tasks (95 %) | each seed | {new} (95 %) | each seed | old tasks, paraphrased | step / plain "
+        "| run, s |",
+        "|---|---|---|---|---|---|---|---|",
     ]
     for name, seeds in _rows(results).items():
         each = " ".join(_mean(_ends({seed: job}, old)) for seed, job in sorted(seeds.items()))
@@ -55,7 +56,9 @@ def _success(results: dict[str, Any]) -> list[str]:
         said = _rate(_ends(paraphrased[name], old, "paraphrase_success")) if name in paraphrased else ""
         cost = f"{costs[name] / costs['plain']:.2f}" if name in costs and "plain" in costs else ""
         rates = f"{_rate(_ends(seeds, old))} | {each} | {_rate(_ends(seeds, [new]))} | {each_new}"
-        lines.append(f"| {titles()[name]} | {rates} | {said} | {cost} |")
+        runs = [job["seconds"] for job in trained.get(name, {}).values()]
+        took = f"{sum(runs) / len(runs):.0f}" if runs else ""
+        lines.append(f"| {titles()[name]} | {rates} | {said} | {cost} | {took} |")
     return lines
 
 
@@ -95,7 +98,7 @@ def figure(results: dict[str, Any]) -> str:
     old, new = _tasks(results)
     tasks, rows = [*old, new], _rows(results)
     left, top, cell, height = 290, 120, 76, 26
-    width, tall = left + cell * len(tasks) + 20, top + height * len(rows) + 16
+    width, tall = left + cell * len(tasks) + 60, top + height * len(rows) + 16
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {tall}" font-family="sans-serif" '
         'font-size="12">',
@@ -113,15 +116,16 @@ def figure(results: dict[str, Any]) -> str:
             ends = _ends(seeds, [task])
             rate = sum(ends) / len(ends)
             x = left + cell * column + (8 if task == new else 0)
-            ink = "white" if rate in (0, 1) or rate < 0.2 or rate > 0.85 else "black"
-            parts.append(f'<rect x="{x}" y="{y}" width="{cell - 2}" height="{height - 2}" fill="{_colour(rate)}"/>')
+            colour = _colour(rate)
+            ink = "white" if sum(colour) < 400 else "black"
+            fill = f"rgb({','.join(map(str, colour))})"
+            parts.append(f'<rect x="{x}" y="{y}" width="{cell - 2}" height="{height - 2}" fill="{fill}"/>')
             parts.append(f'<text x="{x + cell / 2}" y="{y + 17}" text-anchor="middle" fill="{ink}">{rate:.2f}</text>')
     return "\n".join([*parts, "</svg>", ""])
 
 
-def _colour(rate: float) -> str:
+def _colour(rate: float) -> list[int]:
     place = rate * (len(_SCALE) - 1)
     first = min(int(place), len(_SCALE) - 2)
     share = place - first
-    mixed = [round((1 - share) * a + share * b) for a, b in zip(_SCALE[first], _SCALE[first + 1], strict=True)]
-    return f"rgb({','.join(map(str, mixed))})"
+    return [round((1 - share) * a + share * b) for a, b in zip(_SCALE[first], _SCALE[first + 1], strict=True)]

@@ -168,7 +168,9 @@ def play(
     said = [texts.get(episode.task, ()) for episode in arena.episodes]
     told = [list(options)[place % len(options)] if options else "" for place, options in enumerate(said)]
     seen = arena.start()
-    first = {episode.task: place for place, episode in reversed(list(enumerate(arena.episodes)))}
+    first: dict[str, int] = {}
+    for place, episode in enumerate(arena.episodes):
+        first.setdefault(episode.task, place)
     films: dict[str, list[Any]] = {task: [seen[place][0]] for task, place in first.items()}
     rounds = max(-(-episode.longest // EXECUTED) for episode in arena.episodes)
     for turn in range(rounds):

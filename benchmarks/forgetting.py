@@ -46,7 +46,7 @@ STUDIES: dict[str, tuple[str, tuple[str, ...]]] = {
     "controller_drawer": ("drawer", ("--study=benchmarks/studies/controller.toml", *DRAWER)),
     "controller_window": ("window", ("--study=benchmarks/studies/controller.toml", *WINDOW)),
     "door_lock": ("button", ("--study=benchmarks/studies/door_lock.toml", *BUTTON)),
-    "cost": ("drawer", ("--study=benchmarks/studies/cost.toml", *DRAWER)),
+    "cost": ("splits", ("--study=benchmarks/studies/cost.toml", "--problems=splits")),
     "t8": ("drawer", ("--study=benchmarks/studies/t8.toml", *DRAWER)),
 }
 

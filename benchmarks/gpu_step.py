@@ -233,7 +233,7 @@ def growth_part(session: Session) -> None:
     """
     entry = session.figures.setdefault("growth", {})
     counts = (8, 16) if session.tiny else COUNTS
-    for size, words in growth_words(session.folder, tiny=session.tiny).items():
+    for size, words in growth_words(session.folder, session.device, tiny=session.tiny).items():
         setup = full.Setup(f"growth-{size}", words)
         run = full.build_run(setup, session.folder, session.folder / "data", session.device, session.batch)
         here = entry.setdefault(size, parameter_counts(run))

@@ -125,7 +125,13 @@ def presets_table() -> str:
     """Return the presets as a Markdown table; the documentation prints exactly this."""
     rows = ["| preset | what is retained | settings that differ from the defaults | source |", "|---|---|---|---|"]
     titles = [(f"`{name}`", entry) for name, entry in PRESETS.items()]
-    titles[1:1] = [(f"`{name}` for `{policy}`", entry) for (name, policy), entry in FOR_POLICY.items()]
+    alike: dict[int, list[tuple[str, str]]] = {}
+    for key, entry in FOR_POLICY.items():
+        alike.setdefault(id(entry), []).append(key)
+    titles[1:1] = [
+        (f"`{keys[0][0]}` for {', '.join(f'`{policy}`' for _, policy in keys)}", FOR_POLICY[keys[0]])
+        for keys in alike.values()
+    ]
     for title, entry in titles:
         settings = ", ".join(f"`{key}={value}`" for key, value in {**entry.settings, **entry.training}.items())
         rows.append(f"| {title} | {entry.retention_mode or 'nothing'} | {settings} | {entry.source} |")

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The parts of the pixel benchmark that need no GPU: its words, its dataset, its camera and its tables."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -103,12 +104,25 @@ def test_tables_say_what_the_results_hold() -> None:
             "evaluate 1/action": {"failed": "no memory"},
             "cost 0/plain": {"update_s": 0.05},
             "cost 0/action": {"update_s": 0.08},
+            "train 0/action": {"seconds": 100.0},
+            "train 1/action": {"seconds": 110.0},
         },
     }
     lines = tables(results).splitlines()
     plain, action = (next(line for line in lines if line.startswith(f"| {title}")) for title in ("plain", "action"))
     assert "| 0.25 (0.07–0.59) | 0.50 0.00 | 0.75 (0.30–0.95) | 1.00 0.50 |" in plain
-    assert plain.endswith("| 1.00 |")
-    assert action.endswith("| 1.60 |")
+    assert plain.endswith("| 1.00 |  |")
+    assert action.endswith("| 1.60 | 105 |")
     assert "| 1.00 (0.51–1.00) | 1.00 |" in action
     assert figure(results).count("<rect") == 1 + 2 * 3
+
+
+def test_the_page_has_the_tables_of_the_results() -> None:
+    from _pixels_page import figure, tables
+
+    root = Path(__file__).parents[2]
+    results = json.loads((root / "benchmarks" / "results" / "pixels.json").read_text())
+    page = (root / "docs" / "pixels.md").read_text()
+    for table in tables(results).strip().split("\n\n"):
+        assert table in page
+    assert (root / "docs" / "images" / "pixels.svg").read_text() == figure(results)

@@ -173,3 +173,20 @@ def test_mixed_precision_trains(problem: Problem, act_cache: Path, tmp_path: Pat
     assert done.code == 0, done.text
     rows = [json.loads(line) for line in (tmp_path / "run/metrics.jsonl").read_text().splitlines()]
     assert all(row["craft/retention_loss"] is not None for row in rows if "loss" in row)
+
+
+def test_craft_fixes_lambda_for_policies_that_see_and_read_unless_hidden_states_are_kept() -> None:
+    words = ["--craft.preset=craft", "--policy.type=pi0_fast"]
+    for mode in ([], ["--craft.retention_mode=token_ce"], ["--craft.retention_mode=replay"]):
+        chosen = complete([*words, *mode])
+        assert "--craft.lambda_controller=fixed" in chosen
+        assert "--craft.use_grad_projection=false" in chosen
+        assert "--craft.anchor_batch_size=null" in chosen
+    assert "--craft.lambda_controller=pi" in complete([*words, "--craft.retention_mode=hidden"])
+
+
+@pytest.mark.parametrize(
+    ("size", "batch", "anchors"), [(None, 64, 16), (None, 8, 2), (None, 6, 2), (None, 1, 1), (5, 8, 5)]
+)
+def test_anchors_are_a_quarter_of_the_batch_where_nothing_is_said(size: int | None, batch: int, anchors: int) -> None:
+    assert CraftConfig(anchor_batch_size=size).anchors_beside(batch) == anchors

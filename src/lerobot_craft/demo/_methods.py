@@ -73,7 +73,7 @@ METHODS = {
     ),
     "craft": Method(
         "CRaFT",
-        ("--craft.preset=craft", f"--craft.anchor_batch_size={BATCH_SIZE}"),
+        ("--craft.preset=craft",),
         "the same steps under a budget on how far the anchors' hidden states may drift",
         "what is left under the budget",
         anchored=True,

@@ -52,6 +52,10 @@ DRY_RUN = {
 }
 
 
+# Modes that are the policy's own loss on anchors: what serves one of them serves the others.
+_OWN_LOSS = {RetentionMode.ACTION, RetentionMode.TOKEN_CE, RetentionMode.REPLAY}
+
+
 def parse(arguments: Sequence[str]) -> CraftTrainConfig:
     """Return the validated settings that `arguments` ask for.
 
@@ -99,7 +103,11 @@ def complete(words: list[str]) -> list[str]:
     name = given(words, "craft.preset") or (None if "resumed" in in_file else in_file.get("preset"))
     if name is not None:
         taken = explicit | set(in_file)
-        chosen = find_preset(name, _policy_type(words) if "retention_mode" not in taken else None)
+        chosen = find_preset(name, _policy_type(words))
+        asked = given(words, "craft.retention_mode") or in_file.get("retention_mode")
+        if asked is not None and not {asked, chosen.retention_mode} <= _OWN_LOSS:
+            # What a preset is for one type of policy goes with what it retains there.
+            chosen = find_preset(name)
         mode = {"retention_mode": chosen.retention_mode or RetentionMode.NONE}
         settings = {**mode, **chosen.settings, **chosen.training}
         implied = [f"--craft.{key}={_word(value)}" for key, value in settings.items() if key not in taken]
