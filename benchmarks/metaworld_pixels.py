@@ -303,7 +303,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     for name, value in (
         *(("demos", 40), ("demos_per_part", 10), ("episodes", 20), ("max_steps", 200), ("probe_frames", 20)),
         *(("teacher_steps", 1500), ("steps", 500), ("teacher_batch", 128), ("batch", 64), ("anchor_batch", 32)),
-        *(("anchors", 600), ("processes", 12), ("trainers", 7), ("evaluators", 2)),
+        *(("anchors", 600), ("processes", 12), ("trainers", 11), ("evaluators", 2)),
     ):
         parser.add_argument(f"--{name}", type=int, default=value)
     return parser.parse_args(arguments)
