@@ -571,3 +571,46 @@ def test_the_same_trajectory_as_cooper() -> None:
             constraint.multiplier.value, problem.norm.multiplier.weight.squeeze(), rtol=1e-10, atol=0
         )
     assert ours.square().sum().item() == pytest.approx(0.5, rel=0.01)
+
+
+def test_joined_losses_train_as_two_passes_do() -> None:
+    settings = {**OFF, "lambda_controller": "pi", "lambda_lr": 0.5, "epsilon_start": 0.001, "violation_ema": 0.5}
+    apart, together = Learner(torch.float64), Learner(torch.float64)
+    for learner in (apart, together):
+        # Dropout has no place in one pass: the anchors are to run without.
+        learner.model.eval()
+    constraints = [
+        RetentionConstraint(each.model, each.retention, ConstraintConfig(**settings)) for each in (apart, together)
+    ]
+    multipliers = apart.train(constraints[0], range(20))
+    joined = []
+    for step in range(20):
+        together.optimizer.zero_grad()
+        assert constraints[1].joins(step)
+        total, report = constraints[1].join(step, together.task(step), together.retention())
+        total.backward()
+        together.optimizer.step()
+        joined.append(report.floats()["multiplier"])
+    assert joined == pytest.approx(multipliers, rel=1e-9)
+    assert joined[-1] > joined[0], "λ moves, so agreement says something"
+    for one, two in zip(together.model.parameters(), apart.model.parameters(), strict=True):
+        torch.testing.assert_close(one, two, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("changes", "step", "statistics"),
+    [
+        ({}, 1, True),
+        ({"retention_freq": 5}, 1, False),
+        ({"use_grad_projection": True}, 1, False),
+        ({"max_retention_ratio": 4.0}, 1, False),
+        ({"merge_mode": "equal"}, 1, False),
+        ({"loss_scale": 65536.0}, 1, False),
+        ({"lambda_controller": "fixed", "initial_lambda": 0.0}, 1, False),
+    ],
+)
+def test_what_needs_more_than_a_sum_is_not_joined(changes: dict[str, object], step: int, *, statistics: bool) -> None:
+    learner = Learner()
+    assert RetentionConstraint(learner.model, learner.retention, ConstraintConfig(**OFF)).joins(step)
+    config = ConstraintConfig(**{**OFF, **changes})
+    assert not RetentionConstraint(learner.model, learner.retention, config).joins(step, statistics=statistics)

@@ -134,14 +134,14 @@ class RetentionConstraint:
     def joins(self, step: int, *, statistics: bool = False) -> bool:
         """Whether `join` does in this step all that `apply_` would do."""
         due = step % self.config.retention_freq == 0 and not self._inert
-        return due and not (statistics or self._needs_gradient or self.config.loss_scale != 1.0)
+        return due and not (statistics or self._weighs_gradients or self.config.loss_scale != 1.0)
 
     def join(self, step: int, task_loss: Tensor, retention_loss: Tensor) -> tuple[Tensor, StepReport]:
         """Return L_task + λ·L_retain for one backward pass of both, instead of `backward()` and `apply_`.
 
-        For a model that computes both in one forward pass: the anchors then cost their share of a batch and no pass of
-        their own. Only where `joins` says so, and after `calibrate`. Unlike `apply_`, an L_retain that is not finite
-        spoils the gradient.
+        For a model that computes both in one forward pass, and in each of several processes where there are several:
+        the anchors then cost their share of a batch and no pass of their own. Only where `joins` says so, and after
+        `calibrate`. Unlike `apply_`, an L_retain that is not finite spoils the gradient.
 
         Args:
             step: As for `apply_`.
@@ -152,7 +152,7 @@ class RetentionConstraint:
             The loss to backpropagate, and what happened.
         """
         self._follow(retention_loss.device)
-        self._last_loss = retention_loss.detach().to(self.multiplier.value)
+        self._last_loss = _averaged(retention_loss).to(self.multiplier.value)
         weight = retention_weight(self.multiplier.value, self._merge_mode) * self._frequency_scale
         total = task_loss + weight.to(retention_loss) * retention_loss
         report = self._finish(
@@ -225,15 +225,18 @@ class RetentionConstraint:
         return fixed_at_zero and self._projection is Projection.OFF and self._merge_mode is not MergeMode.EQUAL
 
     @property
-    def _needs_gradient(self) -> bool:
+    def _weighs_gradients(self) -> bool:
         return (
             self._projection is not Projection.OFF
             or self.config.max_retention_ratio is not None
             or self._merge_mode is MergeMode.EQUAL
-            # A second backward pass into .grad would pass the hooks of DistributedDataParallel, whose reducer then
-            # takes parameters that only the anchors reach for used by the task, and fails in the next step.
-            or _distributed.world_size() > 1
         )
+
+    @property
+    def _needs_gradient(self) -> bool:
+        # A second backward pass into .grad would pass the hooks of DistributedDataParallel, whose reducer then takes
+        # parameters that only the anchors reach for used by the task, and fails in the next step.
+        return self._weighs_gradients or _distributed.world_size() > 1
 
     @property
     def _frequency_scale(self) -> float:

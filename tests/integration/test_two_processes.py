@@ -2,14 +2,18 @@
 """Two processes joined by accelerate agree bit for bit, and do what one does with the doubled batch."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file
 from tests._caches import build_anchors
 from tests._command import craft, process
 from tests._problem import Problem, make_teacher
 from tests.integration._ranks import keeping_results
+
+from lerobot_craft.testing import TinyPaths
 
 SGD = {
     "use_policy_training_preset": "false",
@@ -98,3 +102,33 @@ def test_equals_one_process_with_the_doubled_batch(folders: dict[int, Path]) -> 
     for left, right in zip(single, double, strict=True):
         for name in ("loss", "craft/retention_loss", "craft/multiplier", "craft/epsilon", "craft/dot", "craft/cosine"):
             assert right[name] == pytest.approx(left[name], rel=1e-3, abs=1e-6), (left["step"], name)
+
+
+def test_one_pass_in_two_processes_does_what_two_passes_do(
+    make_tiny_once: Callable[[str], TinyPaths], tmp_path: Path
+) -> None:
+    tiny = make_tiny_once("pi0_fast")
+    source = [f"--policy.path={tiny.policy}", "--dataset.repo_id=craft/tiny", f"--dataset.root={tiny.data}"]
+    cache = [*source, f"--output_dir={tmp_path / 'cache'}", "--kinds=tokens", "--num_anchors=10"]
+    built = craft(["cache", *cache])
+    assert built.code == 0, built.text
+    settings = [f"--{name.replace('__', '.')}={value}" for name, value in SGD.items()]
+    # A line of the log wants statistics, which take a pass of their own.
+    for name, every in (("two", 1), ("one", 100)):
+        words = [
+            *(f"--output_dir={tmp_path / f'run-{name}'}", "--steps=3", "--batch_size=4", f"--log_freq={every}"),
+            *("--num_workers=0", "--dataset.video_backend=pyav", "--save_checkpoint=false", "--craft.preset=lwf"),
+            *("--craft.retention_mode=token_ce", f"--craft.anchor_cache_dir={tmp_path / 'cache'}"),
+            "--craft.anchor_batch_size=2",
+        ]
+        (tmp_path / name).mkdir()
+        launched(tmp_path / name, 2, ["train", *source, *settings, *words])
+    two, one, other = (
+        torch.load(tmp_path / folder / f"weights-{rank}.pt", weights_only=True)
+        for folder, rank in (("two", 0), ("one", 0), ("one", 1))
+    )
+    before = load_file(tiny.policy / "model.safetensors")
+    assert all(torch.equal(one[name], other[name]) for name in one)
+    assert any(not torch.equal(one[name], weight) for name, weight in before.items())
+    for name, weight in two.items():
+        torch.testing.assert_close(one[name], weight, rtol=1e-4, atol=1e-6, msg=name)

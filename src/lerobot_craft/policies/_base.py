@@ -16,9 +16,10 @@ from lerobot_craft.errors import TapError
 from lerobot_craft.taps import Segment, TapPoint, TokenLayout
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 Batch = dict[str, Any]
+type Forward = Callable[..., tuple[Tensor, dict[str, Any]]]
 ACTION_IS_PAD = "action_is_pad"
 
 
@@ -89,8 +90,14 @@ class PolicyAdapter(ABC):
         """The teacher's answer in the form its own training loss reads it."""
         return action_labels(self.actions(policy, batch, seed))
 
-    def sample_losses(self, policy: PreTrainedPolicy, batch: Batch) -> SampleLosses | None:
-        """The policy's own training loss on each sample of a labelled batch; None where the type does not tell."""
+    def sample_losses(self, policy: PreTrainedPolicy, batch: Batch, forward: Forward) -> SampleLosses | None:
+        """The policy's own training loss on each sample of a labelled batch; None where the type does not tell.
+
+        Args:
+            policy: The policy.
+            batch: Preprocessed, labelled.
+            forward: Its `forward`, or that of a wrapper that has to see every pass.
+        """
         return None
 
     def recomputed(self, policy: PreTrainedPolicy) -> list[nn.Module]:
@@ -102,15 +109,15 @@ class PolicyAdapter(ABC):
         return example_observation(policy) | example_labels(policy)
 
 
-def flow_sample_losses(policy: PreTrainedPolicy, batch: Batch, *, padding_counts: bool) -> SampleLosses:
+def flow_sample_losses(batch: Batch, forward: Forward, *, padding_counts: bool) -> SampleLosses:
     """The losses of a type whose `forward` returns them when asked.
 
     Args:
-        policy: The policy.
         batch: Preprocessed, labelled.
+        forward: The policy's.
         padding_counts: Whether padded actions count in its mean, as in pi0's.
     """
-    losses = policy.forward(batch, reduction="none")[0]
+    losses = forward(batch, reduction="none")[0]
     padded = None if padding_counts else batch.get(ACTION_IS_PAD)
     weights = torch.ones_like(losses) if padded is None else (~padded).sum(1)
     return SampleLosses(losses, weights)

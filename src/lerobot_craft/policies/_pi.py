@@ -21,6 +21,7 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 from lerobot_craft.policies._base import (
     ACTION_IS_PAD,
     Batch,
+    Forward,
     PolicyAdapter,
     SampleLosses,
     Trace,
@@ -110,8 +111,8 @@ class Pi0Adapter(_PaliGemmaAdapter):
         return chunk
 
     @override
-    def sample_losses(self, policy: PreTrainedPolicy, batch: Batch) -> SampleLosses | None:
-        return flow_sample_losses(policy, batch, padding_counts=True)
+    def sample_losses(self, policy: PreTrainedPolicy, batch: Batch, forward: Forward) -> SampleLosses | None:
+        return flow_sample_losses(batch, forward, padding_counts=True)
 
 
 class Pi05Adapter(Pi0Adapter):
@@ -160,10 +161,11 @@ class Pi0FastAdapter(_PaliGemmaAdapter):
         return {ACTION_TOKENS: tokens, ACTION_TOKEN_MASK: mask}
 
     @override
-    def sample_losses(self, policy: PreTrainedPolicy, batch: Batch) -> SampleLosses | None:
-        # Its loss is one number for the batch; the logits it comes from are seen on their way.
-        with capture(policy, [TapPoint(LM_HEAD)]) as captured:
-            policy.forward(dict(batch))
+    def sample_losses(self, policy: PreTrainedPolicy, batch: Batch, forward: Forward) -> SampleLosses | None:
+        # Its loss is one number for the batch; the logits it comes from are seen on their way. A wrapper wants the
+        # pass to end as it should.
+        with capture(policy, [TapPoint(LM_HEAD)], stop=forward == policy.forward) as captured:
+            forward(dict(batch))
         logits, targets = captured.values[0][:, :-1], batch[ACTION_TOKENS][:, 1:]
         counted = batch[ACTION_TOKEN_MASK][:, 1:]
         each = cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="none").view(targets.shape)

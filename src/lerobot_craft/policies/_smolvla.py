@@ -11,6 +11,7 @@ from lerobot.utils.constants import OBS_LANGUAGE_ATTENTION_MASK, OBS_LANGUAGE_TO
 
 from lerobot_craft.policies._base import (
     Batch,
+    Forward,
     PolicyAdapter,
     SampleLosses,
     Trace,
@@ -83,8 +84,8 @@ class SmolVLAAdapter(PolicyAdapter):
         return chunk
 
     @override
-    def sample_losses(self, policy: PreTrainedPolicy, batch: Batch) -> SampleLosses | None:
-        return flow_sample_losses(policy, own_tensors(policy, batch), padding_counts=False)
+    def sample_losses(self, policy: PreTrainedPolicy, batch: Batch, forward: Forward) -> SampleLosses | None:
+        return flow_sample_losses(own_tensors(policy, batch), forward, padding_counts=False)
 
     @override
     def example_batch(self, policy: PreTrainedPolicy) -> Batch:

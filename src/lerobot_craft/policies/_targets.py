@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 from lerobot.utils.constants import ACTION_TOKEN_MASK, ACTION_TOKENS
 from torch import Tensor
+from torch.nn.parallel import DistributedDataParallel
 
 from lerobot_craft.errors import TapError
 from lerobot_craft.policies._anchor_mode import anchor_mode
@@ -121,7 +122,8 @@ def action_token_logits(policy: nn.Module, batch: Batch) -> Tensor:
 def sample_losses(policy: nn.Module, batch: Batch) -> SampleLosses | None:
     """The policy's own training loss on each sample, in the mode the policy is in.
 
-    Wrappers are bypassed, and mixed precision is the caller's autocast.
+    Wrappers are bypassed, except DistributedDataParallel, which averages the gradients of the passes it sees. Mixed
+    precision is the caller's autocast.
 
     Args:
         policy: With grad as outside.
@@ -131,7 +133,8 @@ def sample_losses(policy: nn.Module, batch: Batch) -> SampleLosses | None:
         None where LeRobot's class gives one number for the batch alone.
     """
     inner = base_policy(policy)
-    return adapter_for(inner).sample_losses(inner, dict(batch))
+    forward = policy.forward if isinstance(policy, DistributedDataParallel) else inner.forward
+    return adapter_for(inner).sample_losses(inner, dict(batch), forward)
 
 
 def policy_loss(policy: nn.Module, batch: Batch, seed: int) -> Tensor:

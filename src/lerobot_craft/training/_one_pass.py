@@ -79,7 +79,7 @@ class OnePass:
             logger.info("Anchors take a pass of their own: what they hold does not fit the task's batches.")
             return None
         with run.accelerator.autocast():
-            found = sample_losses(run.model, rows)
+            found = sample_losses(run.policy, rows)
         if found is None:
             raise RuntimeError("The policy gave no loss for each sample.")
         count = _length(batch)
@@ -98,9 +98,9 @@ def one_pass(run: Run, constraint: RetentionConstraint | None, retention: Retent
     if constraint is None or retention is None or not isinstance(retention.term, OwnLossRetention):
         return None
     accelerator = run.accelerator
-    alone = accelerator.num_processes == 1 and accelerator.scaler is None and run.sample_weighter is None
+    plain = accelerator.scaler is None and run.sample_weighter is None
     tells = type(adapter_for(run.model)).sample_losses is not PolicyAdapter.sample_losses
-    if not (alone and tells and modes_agree(run.model)):
+    if not (plain and tells and modes_agree(run.model)):
         return None
     return OnePass(run, constraint, retention.term)
 
