@@ -47,3 +47,13 @@ def test_a_part_that_fails_is_named_and_stops_no_other(tmp_path: Path) -> None:
     figures = json.loads((tmp_path / "figures.json").read_text())
     assert figures == {"failed": {"bf16": "ValueError: no such thing"}, "reached": True}
     assert "`bf16` failed: ValueError: no such thing" in table(figures)
+
+
+@pytest.mark.parametrize("name", ["gpu_step", "growth_cpu"])
+def test_the_page_has_the_tables_of_the_results(name: str) -> None:
+    root = Path(__file__).parents[2]
+    figures = json.loads((root / "benchmarks" / "results" / f"{name}.json").read_text())
+    page = (root / "docs" / "benchmarks.md").read_text()
+    rows = [line for line in table(figures).splitlines() if line.startswith("| ")]
+    assert len(rows) > 10
+    assert [row for row in rows if row not in page] == []
