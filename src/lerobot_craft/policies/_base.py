@@ -48,9 +48,11 @@ class SampleLosses(NamedTuple):
     weights: Tensor
 
     def mean(self, rows: slice) -> Tensor:
-        """The policy's own loss on some of the samples."""
-        weights = self.weights[rows].to(self.losses)
-        return (self.losses[rows] * weights).sum() / weights.sum().clamp_min(1.0)
+        """The policy's own loss on some of the samples, in float32 or wider."""
+        losses = self.losses[rows]
+        losses = losses.to(torch.promote_types(losses.dtype, torch.float32))
+        weights = self.weights[rows].to(losses)
+        return (losses * weights).sum() / weights.sum().clamp_min(1.0)
 
 
 class PolicyAdapter(ABC):

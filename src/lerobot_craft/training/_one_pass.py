@@ -83,7 +83,7 @@ class OnePass:
         if found is None:
             raise RuntimeError("The policy gave no loss for each sample.")
         count = _length(batch)
-        task, retention = found.mean(slice(count)).float(), found.mean(slice(count, None)).float()
+        task, retention = found.mean(slice(count)), found.mean(slice(count, None))
         self._term.metrics = {"retention_loss": retention.detach()}
         total, report = self._constraint.join(step, task, retention)
         return Joined(total, task, report)
