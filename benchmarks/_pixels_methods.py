@@ -176,8 +176,7 @@ def cache_words(plan: Plan, seed: int, name: str) -> list[str]:
         "dataset.root": plan.data(data),
         "output_dir": plan.cache(seed, name),
         "num_anchors": plan.anchors,
-        # One batch, so that instructions are padded to one length.
-        "batch_size": plan.anchors,
+        "batch_size": 100,
         "seed": seed,
         "device": plan.device,
     }

@@ -80,8 +80,10 @@ class Worker:
     def stop(self) -> None:
         """End the process, whatever it is doing; training would answer a milder signal with a checkpoint."""
         # Its simulators too: one that waits to be heard would wait for ever.
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._process.pid or 0, signal.SIGKILL)
+        if self._process.pid is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.kill()
 
 
 def _alone(main: Callable[..., None], *arguments: Any) -> None:  # noqa: ANN401
@@ -159,7 +161,7 @@ def _last_metrics(folder: Path) -> dict[str, Any]:
         return {}
     rows = [json.loads(line) for line in file.read_text().splitlines()]
     last = [row for row in rows if "update_s" in row][-1]
-    kept = ("loss", "update_s", "dataloading_s", "retention_loss", "lambda")
+    kept = ("loss", "update_s", "dataloading_s", "retention_loss", "multiplier")
     return {"metrics": {name: value for name, value in last.items() if name.removeprefix("craft/") in kept}}
 
 

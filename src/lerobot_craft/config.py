@@ -70,6 +70,12 @@ class ConstraintConfig:
         """The projection that takes effect once `use_grad_projection` is heard."""
         return Projection(self.projection) if self.use_grad_projection else Projection.OFF
 
+    @property
+    def weighs_gradients(self) -> bool:
+        """Whether the task's and the retention gradient have to be had apart from each other."""
+        bounded = self.max_retention_ratio is not None or self.merge_mode == MergeMode.EQUAL
+        return bounded or self.active_projection is not Projection.OFF
+
     def validate(self) -> None:
         """Refuse settings that cannot work.
 

@@ -134,7 +134,7 @@ class RetentionConstraint:
     def joins(self, step: int, *, statistics: bool = False) -> bool:
         """Whether `join` does in this step all that `apply_` would do."""
         due = step % self.config.retention_freq == 0 and not self._inert
-        return due and not (statistics or self._weighs_gradients or self.config.loss_scale != 1.0)
+        return due and not (statistics or self.config.weighs_gradients or self.config.loss_scale != 1.0)
 
     def join(self, step: int, task_loss: Tensor, retention_loss: Tensor) -> tuple[Tensor, StepReport]:
         """Return L_task + λ·L_retain for one backward pass of both, instead of `backward()` and `apply_`.
@@ -225,18 +225,10 @@ class RetentionConstraint:
         return fixed_at_zero and self._projection is Projection.OFF and self._merge_mode is not MergeMode.EQUAL
 
     @property
-    def _weighs_gradients(self) -> bool:
-        return (
-            self._projection is not Projection.OFF
-            or self.config.max_retention_ratio is not None
-            or self._merge_mode is MergeMode.EQUAL
-        )
-
-    @property
     def _needs_gradient(self) -> bool:
         # A second backward pass into .grad would pass the hooks of DistributedDataParallel, whose reducer then takes
         # parameters that only the anchors reach for used by the task, and fails in the next step.
-        return self._weighs_gradients or _distributed.world_size() > 1
+        return self.config.weighs_gradients or _distributed.world_size() > 1
 
     @property
     def _frequency_scale(self) -> float:

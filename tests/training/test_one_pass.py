@@ -15,6 +15,8 @@ from torch import nn
 from lerobot_craft.testing import TinyPaths
 from lerobot_craft.training._one_pass import Joined, OnePass, join_batches, modes_agree
 
+ANNOUNCED = "Anchors are further rows of the task batch"
+
 
 def batch(rows: int, tokens: int, **more: torch.Tensor) -> dict[str, Any]:
     return {
@@ -102,6 +104,22 @@ def test_a_run_trains_in_one_pass_except_where_the_log_wants_more(
     done = craft(["train", *source, *words])
     assert done.code == 0, done.text
     assert [joined is not None for joined in found] == [True, False, True, False]
+    assert ANNOUNCED in done.text
     rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     assert [row["step"] for row in rows] == [2, 4]
     assert all(math.isfinite(row["craft/retention_loss"]) and math.isfinite(row["loss"]) for row in rows)
+
+
+@pytest.mark.timeout(300)
+def test_a_run_that_projects_does_not_promise_one_pass(
+    make_tiny_once: Callable[[str], TinyPaths], tmp_path: Path
+) -> None:
+    tiny = make_tiny_once("smolvla")
+    source = [f"--policy.path={tiny.policy}", "--dataset.repo_id=craft/tiny", f"--dataset.root={tiny.data}"]
+    built = craft(["cache", *source, "--kinds=action", f"--output_dir={tmp_path / 'cache'}", "--num_anchors=10"])
+    assert built.code == 0, built.text
+    words = [f"--output_dir={tmp_path / 'run'}", "--steps=1", "--batch_size=2", "--num_workers=0", "--log_freq=1"]
+    words += ["--dataset.video_backend=pyav", "--save_checkpoint=false", "--craft.retention_mode=action"]
+    done = craft(["train", *source, *words, f"--craft.anchor_cache_dir={tmp_path / 'cache'}"])
+    assert done.code == 0, done.text
+    assert ANNOUNCED not in done.text

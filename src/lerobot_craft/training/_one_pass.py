@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from lerobot_craft.constraint import RetentionConstraint
 from lerobot_craft.policies import adapter_for, sample_losses
-from lerobot_craft.policies._base import PolicyAdapter
+from lerobot_craft.policies._base import ACTION_IS_PAD, PolicyAdapter
 from lerobot_craft.retention._own_loss import OwnLossRetention
 from lerobot_craft.step_report import StepReport
 from lerobot_craft.training._build import Run
@@ -24,7 +24,6 @@ logger = logging.getLogger(__name__)
 
 # What a policy's loss may read of a batch.
 _READ = ("observation.", "action")
-_ACTION_PADDING = "action_is_pad"
 
 
 class Joined(NamedTuple):
@@ -92,13 +91,15 @@ class OnePass:
 def one_pass(run: Run, constraint: RetentionConstraint | None, retention: Retention | None) -> OnePass | None:
     """Return the step in one pass where it does what two would do; None elsewhere.
 
-    That takes a term that is the policy's own loss, a policy that tells it sample by sample, and no layer that differs
-    between training and evaluation: task rows run in the one mode and anchors in the other.
+    That takes settings that add the two losses up and no more, a term that is the policy's own loss, a policy that
+    tells it sample by sample, and no layer that differs between training and evaluation: task rows run in the one mode
+    and anchors in the other.
     """
     if constraint is None or retention is None or not isinstance(retention.term, OwnLossRetention):
         return None
     accelerator = run.accelerator
-    plain = accelerator.scaler is None and run.sample_weighter is None
+    # Step 0 is one in which retention is due.
+    plain = constraint.joins(0) and accelerator.scaler is None and run.sample_weighter is None
     tells = type(adapter_for(run.model)).sample_losses is not PolicyAdapter.sample_losses
     if not (plain and tells and modes_agree(run.model)):
         return None
@@ -134,12 +135,12 @@ def join_batches(
         None where one of them has what the other lacks, or in another shape.
     """
     ours, theirs = (_read(batch, unread) for batch in (task, anchors))
-    if _ACTION_PADDING in theirs.keys() ^ ours.keys() and "action" in theirs.keys() & ours.keys():
+    if ACTION_IS_PAD in theirs.keys() ^ ours.keys() and "action" in theirs.keys() & ours.keys():
         # Nothing is padding where nobody says so.
         for batch in (ours, theirs):
             action = batch["action"]
             nothing = torch.zeros(action.shape[:2], dtype=torch.bool, device=action.device)
-            batch.setdefault(_ACTION_PADDING, nothing)
+            batch.setdefault(ACTION_IS_PAD, nothing)
     if ours.keys() != theirs.keys():
         return None
     rows: dict[str, Any] = {}
@@ -161,7 +162,7 @@ def _read(batch: Mapping[str, Any], unread: frozenset[str]) -> dict[str, Tensor]
         and name.startswith(_READ)
         and name not in unread
         # Which frames of an observation's window are missing: no policy here reads it.
-        and (name == _ACTION_PADDING or not name.endswith("_is_pad"))
+        and (name == ACTION_IS_PAD or not name.endswith("_is_pad"))
     }
 
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from lerobot_craft.constraint import RetentionConstraint
 from lerobot_craft.errors import UsageError
-from lerobot_craft.surgery import Projection
 from lerobot_craft.training import _checkpoint, _compat, _normalization, _startup
 from lerobot_craft.training._build import Run, build
 from lerobot_craft.training._compat import Accelerator, TrainPipelineConfig
@@ -133,13 +132,7 @@ def _announce(run: Run, retention: Retention | None) -> None:
         logger.info("%s", _normalization.table(run.normalization))
     behind = None if retention is None else retention.behind_tap
     logger.info("\n%s", _startup.parameter_table(run.model, behind))
-    craft = run.craft
-    apart = (
-        craft.active_projection is not Projection.OFF,
-        craft.max_retention_ratio is not None,
-        craft.merge_mode == "equal",
-    )
-    separate = retention is not None and any(apart)
+    separate = retention is not None and run.craft.weighs_gradients
     logger.info("%s", _startup.memory_estimate(run.model, run.optimizer, separate_gradient=separate))
     logger.info(
         "%d steps over %d frames of %d episodes, effective batch size %d x %d = %d, on %s",
