@@ -35,8 +35,9 @@ PLAIN = Variant("plain LeRobot step", "plain")
 HIDDEN = Variant("ours, `hidden`")
 TOKENS = Variant("ours, `token_ce`", mode="token_ce")
 TOGETHER = replace(TOKENS, name="ours, `token_ce`, one pass", together=True)
-# An eighth of the task batch.
-DEFAULT = replace(TOGETHER, name="ours, `token_ce`, one pass, 1 anchor", anchors=1)
+ONE = replace(TOGETHER, name="ours, `token_ce`, one pass, 1 anchor", anchors=1)
+# A quarter of the task batch, as `preset=craft` has it.
+DEFAULT = replace(TOGETHER, name="ours, `token_ce`, one pass, 2 anchors", anchors=2)
 NAIVE = Variant("naive arithmetic, `hidden`", "naive")
 ROWS = {
     "bf16": (
@@ -50,15 +51,15 @@ ROWS = {
         replace(TOKENS, name="ours, `token_ce`, separate gradient", separate=True),
         replace(NAIVE, name="naive arithmetic, `token_ce`", mode="token_ce"),
         TOGETHER,
+        ONE,
         DEFAULT,
-        replace(DEFAULT, name="ours, `token_ce`, one pass, 2 anchors", anchors=2),
         replace(HIDDEN, name="ours, `hidden`, 2 anchors", anchors=2),
         replace(HIDDEN, name="ours, `hidden`, 1 anchor", anchors=1),
         replace(TOKENS, name="ours, `token_ce`, 1 anchor", anchors=1),
         replace(HIDDEN, name="ours, `hidden`, K=5", every=5),
         replace(TOKENS, name="ours, `token_ce`, K=5", every=5),
     ),
-    "checkpointing": (PLAIN, HIDDEN, TOKENS, DEFAULT),
+    "checkpointing": (PLAIN, HIDDEN, TOKENS, ONE, DEFAULT),
     "smolvla": (
         PLAIN,
         Variant("floor, `hidden`", "floor"),
@@ -69,12 +70,13 @@ ROWS = {
         replace(NAIVE, name="naive arithmetic, `action`", mode="action"),
         Variant("ours, `action`, one pass", mode="action", together=True),
         Variant("ours, `action`, one pass, 1 anchor", mode="action", anchors=1, together=True),
+        Variant("ours, `action`, one pass, 2 anchors", mode="action", anchors=2, together=True),
         Variant("ours, `action`, 1 anchor", mode="action", anchors=1),
         Variant("ours, `action`, K=5", mode="action", every=5),
     ),
 }
-ROWS["fp32"] = (*ROWS["bf16"][:11], ROWS["bf16"][15])
-ROWS["lora"] = (*ROWS["bf16"][:5], TOKENS, DEFAULT)
+ROWS["fp32"] = (*ROWS["bf16"][:12], ROWS["bf16"][15])
+ROWS["lora"] = (*ROWS["bf16"][:5], TOKENS, ONE, DEFAULT)
 PARTS = ("bf16", "data", "syncs", "profile", "a9", "fp32", "checkpointing", "lora", "smolvla", "growth")
 COUNTS = (100, 1000, 10_000)
 TARGETS = r".*language_model\.layers.*\.(q|k|v|o|gate|up|down)_proj"
