@@ -3,7 +3,6 @@
 
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -20,15 +19,13 @@ sys.exit(code if not heavy else f"imported {{heavy}}")
 
 
 @pytest.mark.parametrize("words", [["--help"], ["-h"], ["help"]])
-def test_help_is_fast_and_light(words: list[str]) -> None:
-    start = time.perf_counter()
+def test_help_imports_nothing_heavy(words: list[str]) -> None:
     done = subprocess.run(
         [sys.executable, "-c", PROBE.format(words=words)], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
     assert "train" in done.stdout
     assert "lerobot-train + --craft.*" in done.stdout
-    assert time.perf_counter() - start < 10, "torch alone takes longer than this on a busy machine"
 
 
 def test_unknown_subcommand(capsys: pytest.CaptureFixture[str]) -> None:
