@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import torch
+import numpy as np
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
@@ -57,23 +57,24 @@ def _read_column(
     rows: Sequence[int],
 ) -> list[Encoded]:
     if column.encoding == "tensor":
-        part = shard.get_slice(column.key)
-        _check(path, column.key, part.get_shape(), [count, *column.shape])
-        if rows and part[0:1].dtype != DTYPES[column.dtype]:
-            raise CacheError(f"`{path}`: `{column.key}` got {part[0:1].dtype}, expected {column.dtype}.")
+        values = shard.get_tensor(column.key)  # of the mapping: nothing is read yet
+        _check(path, column.key, list(values.shape), [count, *column.shape])
+        if values.dtype != DTYPES[column.dtype]:
+            raise CacheError(f"`{path}`: `{column.key}` got {values.dtype}, expected {column.dtype}.")
         # Indexing copies, and once for all rows: a slice would share the mapping of the whole file and keep its pages
         # resident, and slicing row by row took a quarter of a small policy's step.
-        return list(shard.get_tensor(column.key)[list(rows)])
-    ends = shard.get_tensor(f"{column.key}:ends")
-    blob = shard.get_slice(f"{column.key}:bytes")
-    size = blob.get_shape()[0]
+        return list(values[list(rows)])
+    # By numpy: each call into torch hands the interpreter to another thread and back, and beside a training step the
+    # thread that reads ahead would hold it up hundreds of times a batch.
+    ends = shard.get_tensor(f"{column.key}:ends").numpy()
+    blob = shard.get_tensor(f"{column.key}:bytes").numpy()
     _check(path, f"{column.key}:ends", list(ends.shape), [count * column.blobs])
-    starts = torch.cat([ends.new_zeros(1), ends[:-1]])
-    if ends.dtype != torch.int64 or bool((starts > ends).any()) or ends[-1].item() != size:
+    starts = np.concatenate([ends[:1] * 0, ends[:-1]])
+    if ends.dtype != np.int64 or (starts > ends).any() or ends[-1] != len(blob):
         raise CacheError(f"`{path}`: the offsets of `{column.key}` are not in order. Build the cache again.")
     bounds = list(zip(starts.tolist(), ends.tolist(), strict=True))
     pieces = [bounds[row * column.blobs : (row + 1) * column.blobs] for row in rows]
-    return [[blob[start:end].numpy().tobytes() for start, end in anchor] for anchor in pieces]
+    return [[blob[start:end].tobytes() for start, end in anchor] for anchor in pieces]
 
 
 def _check(path: Path, key: str, got: list[int], expected: list[int]) -> None:
