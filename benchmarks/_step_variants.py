@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """The steps that `gpu_step.py` compares, on one run: real ones, the floor under them, and the naive arithmetic."""
 
+import contextlib
+import functools
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
+from unittest import mock
 
 import torch
 from torch import Tensor, nn
@@ -34,6 +37,9 @@ class Variant:
         every: Retention runs every so many steps.
         separate: Whether the retention gradient is had by itself.
         together: Whether anchors are further rows of the task batch.
+        ready: Whether anchors are decoded before the run, so that no thread reads ahead beside it.
+        whole: Whether λ·r exists as a whole and is added in few calls: `blind` cleans it of non-finite entries unseen,
+            as the hooks do one parameter at a time; `asked` waits for the device to say whether there are any.
         cache: Its anchors, where they are not those of all rows.
     """
 
@@ -44,6 +50,8 @@ class Variant:
     every: int = 1
     separate: bool = False
     together: bool = False
+    ready: bool = False
+    whole: Literal["", "blind", "asked"] = ""
     cache: Path | None = None
 
 
@@ -104,6 +112,40 @@ class Waited:
         return getattr(self._batches, name)
 
 
+class Ready:
+    """One batch of anchors again and again, decoded beforehand."""
+
+    def __init__(self, batches: Any) -> None:  # noqa: ANN401
+        self._batches = batches
+        self._batch = next(batches)
+        batches.close()
+
+    def __next__(self) -> Any:  # noqa: ANN401
+        return self._batch
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401
+        return getattr(self._batches, name)
+
+
+def add_whole_(
+    loss: Tensor, parameters: Sequence[nn.Parameter], weight: Tensor, loss_scale: Tensor | None, *, blind: bool
+) -> Tensor:
+    """Do what `backward_into_grad_` does without a hook on every parameter: fewer calls, and a whole copy of r."""
+    if loss_scale is not None:
+        raise RuntimeError("This variant knows no loss scale.")
+    found = torch.autograd.grad(loss, parameters, grad_outputs=weight.to(loss, copy=True), allow_unused=True)
+    pairs = [(p.grad, r) for p, r in zip(parameters, found, strict=True) if p.grad is not None and r is not None]
+    groups = {r.dtype: [pair for pair in pairs if pair[1].dtype == r.dtype] for _, r in pairs}
+    norms = [n for group in groups.values() for n in torch._foreach_norm([r for _, r in group], 2.0, torch.float32)]
+    finite = torch.isfinite(torch.stack(norms)).all()
+    for group in groups.values():
+        gradients = [r for _, r in group]
+        if blind or not finite:
+            gradients = [torch.nan_to_num(r, nan=0.0, posinf=0.0, neginf=0.0) for r in gradients]
+        torch._foreach_add_([g for g, _ in group], gradients)
+    return finite
+
+
 def make_loop(run: Any, variant: Variant, cache: Path) -> Any:  # noqa: ANN401
     """Add a variant's retention to the run as `lerobot-craft train` does, and return the loop."""
     from lerobot_craft.anchors import open_cache
@@ -122,7 +164,8 @@ def make_loop(run: Any, variant: Variant, cache: Path) -> Any:  # noqa: ANN401
         run.cache = open_cache(variant.cache or cache)
     loop = _make_loop(run, ())
     if loop.retention is not None:
-        loop.retention.term._batches = Waited(loop.retention.term._batches)
+        batches = loop.retention.term._batches
+        loop.retention.term._batches = Waited(Ready(batches) if variant.ready else batches)
     return loop
 
 
@@ -140,8 +183,12 @@ def make_step(run: Any, variant: Variant, cache: Path, batch: dict[str, Any]) ->
     elif variant.kind == "naive":
         constraint = Naive(run, loop.retention.term)
 
+    add = functools.partial(add_whole_, blind=variant.whole == "blind")
+    changed = mock.patch("lerobot_craft.constraint.backward_into_grad_", add) if variant.whole else None
+
     def step(number: int) -> None:
-        train_step(run, dict(batch), constraint, together, step=number, statistics=False)
+        with changed or contextlib.nullcontext():
+            train_step(run, dict(batch), constraint, together, step=number, statistics=False)
 
     return step, loop
 

@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,7 +34,7 @@ SIZE, STATE, CHUNK, ACTION = 224, 14, 50, 14
 HIDDEN, LAYERS, TEXT_TOKENS = 2048, 2, 64
 IMAGE_TOKENS, VOCABULARY, TOP_K = 256, 257_152, 32
 CAMERAS = ("observation.images.top", "observation.images.wrist")
-PARTS = ("bytes", "build", "read", "modes", "memory")
+PARTS = ("bytes", "build", "read", "beside", "modes", "memory")
 INSTRUCTION = "pick up the red cube and put it into the drawer"
 
 
@@ -244,6 +245,41 @@ def read_throughput(cache: AnchorCache, seconds: float) -> dict[str, float]:
     return figures
 
 
+def beside(cache: AnchorCache, rounds: int) -> dict[str, float]:
+    """Time a step of many small calls alone, and beside a thread that reads or decodes its next 8 anchors.
+
+    Such a step is what a GPU gets from its host. The thread takes time from it only where both want the interpreter.
+    """
+    layers = [nn.Sequential(nn.LayerNorm(32), nn.Linear(32, 32), nn.GELU()) for _ in range(400)]
+    network, rows = nn.Sequential(*layers), torch.ones(8, 32)
+    anchors = range(8)
+    jobs: dict[str, Callable[[], object]] = {
+        "alone": lambda: None,
+        "reading": lambda: cache.targets(anchors),
+        "reading_and_decoding": lambda: cache.batch(anchors),
+    }
+    times: dict[str, list[float]] = {name: [] for name in jobs}
+    own = {name: statistics.median(_seconds(job) for _ in range(10)) for name, job in jobs.items()}
+    with ThreadPoolExecutor(1) as thread:
+        for _ in range(rounds):
+            for name, job in jobs.items():
+                running = thread.submit(job)
+                times[name].append(_seconds(lambda: network(rows).sum().backward()))
+                running.result()
+    alone = statistics.median(times["alone"])
+    figures = {"beside.step_ms": 1000 * alone}
+    for name in list(jobs)[1:]:
+        figures[f"beside.{name}_ms"] = 1000 * own[name]
+        figures[f"beside.{name}_costs_the_step_ms"] = 1000 * (statistics.median(times[name]) - alone)
+    return figures
+
+
+def _seconds(work: "Callable[[], object]") -> float:
+    began = time.perf_counter()
+    work()
+    return time.perf_counter() - began
+
+
 def resident_mib(entry: str) -> float:
     """Return this process's resident size now (`VmRSS`) or its largest so far (`VmHWM`)."""
     status = Path("/proc/self/status").read_text()
@@ -312,7 +348,7 @@ def main() -> None:
     parts = (options.only,) if options.only else PARTS
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
-        if "bytes" in parts or "read" in parts:
+        if {"bytes", "read", "beside"} & set(parts):
             figures |= bytes_per_anchor(root, frames)
             figures |= target_ratios(figures)
         if "build" in parts:
@@ -320,6 +356,8 @@ def main() -> None:
             figures |= build_throughput(root, frames, options.device, count, 1 if options.quick else 3)
         if "read" in parts:
             figures |= read_throughput(AnchorCache.open(root / "hidden"), 1 if options.quick else 5)
+        if "beside" in parts:
+            figures |= beside(AnchorCache.open(root / "hidden"), 5 if options.quick else 100)
         if "modes" in parts:
             figures |= modes(root / "modes", options.device, 2 if options.quick else 8)
         if "memory" in parts:

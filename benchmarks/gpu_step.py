@@ -39,6 +39,13 @@ ONE = replace(TOGETHER, name="ours, `token_ce`, one pass, 1 anchor", anchors=1)
 # A quarter of the task batch, as `preset=craft` has it.
 DEFAULT = replace(TOGETHER, name="ours, `token_ce`, one pass, 2 anchors", anchors=2)
 NAIVE = Variant("naive arithmetic, `hidden`", "naive")
+# What keeps two passes above their floor: the anchors' decoding beside the step, the hooks, the cleaning.
+TAKEN_APART = (
+    replace(HIDDEN, name="ours, `hidden`, decoded before", ready=True),
+    replace(HIDDEN, name="`hidden`, r whole, cleaned unseen", whole="blind"),
+    replace(HIDDEN, name="`hidden`, r whole, cleaned where needed", whole="asked"),
+    replace(HIDDEN, name="`hidden`, r whole, cleaned where needed, decoded before", whole="asked", ready=True),
+)
 ROWS = {
     "bf16": (
         PLAIN,
@@ -58,6 +65,7 @@ ROWS = {
         replace(TOKENS, name="ours, `token_ce`, 1 anchor", anchors=1),
         replace(HIDDEN, name="ours, `hidden`, K=5", every=5),
         replace(TOKENS, name="ours, `token_ce`, K=5", every=5),
+        *TAKEN_APART,
     ),
     "checkpointing": (PLAIN, HIDDEN, TOKENS, ONE, DEFAULT),
     "smolvla": (
