@@ -239,7 +239,7 @@ def benchmark(given: argparse.Namespace) -> dict[str, Any]:
             "new_task": given.new_task,
             "longest": progress.results["longest_episode"],
             "episodes": given.episodes,
-            "processes": given.processes // given.evaluators,
+            "processes": given.processes // max(1, given.evaluators),
             "probe_frames": given.probe_frames,
         }
         strips = plan.root / "strips"
