@@ -131,17 +131,21 @@ def add_whole_(
     loss: Tensor, parameters: Sequence[nn.Parameter], weight: Tensor, loss_scale: Tensor | None, *, blind: bool
 ) -> Tensor:
     """Do what `backward_into_grad_` does without a hook on every parameter: fewer calls, and a whole copy of r."""
+    from lerobot_craft.surgery._merge import zero_nonfinite
+
     if loss_scale is not None:
         raise RuntimeError("This variant knows no loss scale.")
     found = torch.autograd.grad(loss, parameters, grad_outputs=weight.to(loss, copy=True), allow_unused=True)
     pairs = [(p.grad, r) for p, r in zip(parameters, found, strict=True) if p.grad is not None and r is not None]
-    groups = {r.dtype: [pair for pair in pairs if pair[1].dtype == r.dtype] for _, r in pairs}
+    groups: dict[torch.dtype, list[tuple[Tensor, Tensor]]] = {}
+    for g, r in pairs:
+        groups.setdefault(r.dtype, []).append((g, r))
     norms = [n for group in groups.values() for n in torch._foreach_norm([r for _, r in group], 2.0, torch.float32)]
     finite = torch.isfinite(torch.stack(norms)).all()
     for group in groups.values():
         gradients = [r for _, r in group]
         if blind or not finite:
-            gradients = [torch.nan_to_num(r, nan=0.0, posinf=0.0, neginf=0.0) for r in gradients]
+            gradients = [zero_nonfinite(r) for r in gradients]
         torch._foreach_add_([g for g, _ in group], gradients)
     return finite
 

@@ -25,7 +25,7 @@ def resolve_module(root: nn.Module, path: str) -> nn.Module:
     Raises:
         TapError: If no submodule has this path; the message names the nearest ones.
     """
-    # At every retention step: naming all modules first would take longer than a layer of a large policy.
+    # Asked at every retention step: all modules are named only where this one is not found.
     with contextlib.suppress(AttributeError):
         return root.get_submodule(path)
     modules: dict[str, nn.Module] = dict(root.named_modules())
