@@ -614,3 +614,51 @@ def test_what_needs_more_than_a_sum_is_not_joined(changes: dict[str, object], st
     assert RetentionConstraint(learner.model, learner.retention, ConstraintConfig(**OFF)).joins(step)
     config = ConstraintConfig(**{**OFF, **changes})
     assert not RetentionConstraint(learner.model, learner.retention, config).joins(step, statistics=statistics)
+
+
+class PreparingTerm(ResumableTerm):
+    """Counts how often it was asked to prepare."""
+
+    asked = 0
+
+    def look_ahead(self) -> None:
+        self.asked += 1
+
+    def reference(self) -> Reference:
+        return Reference(0.0, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("changes", "asked"),
+    [
+        ({}, 6),
+        ({"retention_freq": 3}, 2),
+        ({"epsilon_units": "relative"}, 6),
+        ({"lambda_controller": "fixed", "initial_lambda": 0.0}, 0),
+    ],
+)
+def test_a_term_prepares_for_the_steps_in_which_it_is_needed(changes: dict[str, object], asked: int) -> None:
+    learner = Learner()
+    term = PreparingTerm(learner)
+    constraint = RetentionConstraint(learner.model, term, ConstraintConfig(**{**OFF, **changes}))
+    for step in range(1, 7):
+        learner.train(constraint, range(step, step + 1))
+        constraint.look_ahead(step + 1)
+    assert term.asked == asked
+
+
+def test_nothing_is_prepared_before_the_reference_is_known() -> None:
+    learner = Learner()
+    term = PreparingTerm(learner)
+    constraint = RetentionConstraint(learner.model, term, ConstraintConfig(**OFF, epsilon_units="relative"))
+    constraint.look_ahead(1)
+    assert term.asked == 0
+    constraint.calibrate()
+    constraint.look_ahead(1)
+    assert term.asked == 1
+
+
+def test_a_term_that_cannot_prepare_is_not_asked() -> None:
+    learner = Learner()
+    RetentionConstraint(learner.model, learner.retention, ConstraintConfig(**OFF)).look_ahead(1)
+    assert learner.position == 0

@@ -15,13 +15,14 @@ from lerobot_craft import _distributed
 from lerobot_craft.config import ConstraintConfig
 from lerobot_craft.dual import Budget, EpsilonSchedule, EpsilonUnits, LambdaController, Multiplier, Reference
 from lerobot_craft.errors import UNREACHED, RetentionError, SettingsError, StateError
-from lerobot_craft.retention._protocol import ReferencedTerm, RetentionTerm, StatefulTerm
+from lerobot_craft.retention._protocol import PreparingTerm, ReferencedTerm, RetentionTerm, StatefulTerm
 from lerobot_craft.step_report import StepReport, say_dropped
 from lerobot_craft.surgery import (
+    Gradient,
     GradientProducts,
     MergeMode,
     Projection,
-    backward_into_grad_,
+    add_,
     conflicts,
     gradient_products,
     merge_,
@@ -51,9 +52,11 @@ class RetentionConstraint:
     4. Projection and merge are one pass, `.grad ← a·.grad + b·r`.
     5. λ moves by the violation, for the next step.
 
-    **The cheap path.** With projection off, no bound on the retention step and no statistics asked for, 2 to 4 are one
-    backward pass of λ·L_retain straight into `.grad`: no r, no copy, no dot product. In a single process only. Where
-    one forward pass gives both losses, `join` saves that pass too.
+    **The cheap path.** With projection off, no bound on the retention step and no statistics asked for, the gradient of
+    λ·L_retain is added as it is, without 3. Where one forward pass gives both losses, `join` saves that pass too.
+
+    **On a GPU** call `look_ahead(step + 1)` after `optimizer.step()`, before anything that reads a result: the next
+    anchors are then prepared while the device is still at work.
 
     **Order with other tools.** Gradient accumulation: call `apply_` once, after the last micro-batch's `backward()`.
     Gradient scaler: `scaler.scale(loss).backward()`, `scaler.unscale_(optimizer)`, `apply_`, clip, `scaler.step`,
@@ -119,7 +122,7 @@ class RetentionConstraint:
         """
         if self.budget.reference is None:
             self.calibrate()
-        if step % self.config.retention_freq != 0 or (self._inert and not statistics):
+        if not self._due(step) or (self._inert and not statistics):
             return self._report(step, retained=False)
         parameters = [parameter for parameter in self._model.parameters() if parameter.requires_grad]
         # With dropout or VAE noise the teacher itself would violate the budget, and λ would run away.
@@ -127,14 +130,14 @@ class RetentionConstraint:
             loss = self._checked_loss()
             self._follow(loss.device)
             self._last_loss = _averaged(loss).to(self.multiplier.value)
-            if statistics or self._needs_gradient:
+            if statistics or self.config.weighs_gradients:
                 return self._apply_separately(step, loss, parameters)
             return self._apply_directly(step, loss, parameters)
 
     def joins(self, step: int, *, statistics: bool = False) -> bool:
         """Whether `join` does in this step all that `apply_` would do."""
-        due = step % self.config.retention_freq == 0 and not self._inert
-        return due and not (statistics or self.config.weighs_gradients or self.config.loss_scale != 1.0)
+        needs_two = statistics or self.config.weighs_gradients or self.config.loss_scale != 1.0
+        return self._due(step) and not self._inert and not needs_two
 
     def join(self, step: int, task_loss: Tensor, retention_loss: Tensor) -> tuple[Tensor, StepReport]:
         """Return L_task + λ·L_retain for one backward pass of both, instead of `backward()` and `apply_`.
@@ -161,6 +164,19 @@ class RetentionConstraint:
             task_finite=torch.isfinite(task_loss.detach()),
         )
         return total, report
+
+    def look_ahead(self, step: int) -> None:
+        """Let the retention term prepare the anchors of a step to come, if they are due then and the term can.
+
+        For a loop on a GPU, after `optimizer.step()` and before anything that reads a result: there the host would only
+        wait for the device. What goes wrong is raised by the `apply_` that needs the anchors.
+
+        Args:
+            step: The step to come, as `apply_` will be told.
+        """
+        known = self.budget.reference is not None
+        if known and self._due(step) and not self._inert and isinstance(self._retention, PreparingTerm):
+            self._retention.look_ahead()
 
     def calibrate(self) -> Reference:
         """Measure the reference of a relative budget, on the model as it is now.
@@ -218,17 +234,14 @@ class RetentionConstraint:
         if isinstance(self._retention, StatefulTerm):
             self._retention.load_state_dict(state["retention"])
 
+    def _due(self, step: int) -> bool:
+        return step % self.config.retention_freq == 0
+
     @property
     def _inert(self) -> bool:
         # Not even zeros are added then: a parameter without gradient must stay without one, or weight decay sees it.
         fixed_at_zero = self.multiplier.controller is LambdaController.FIXED and self.config.initial_lambda == 0
         return fixed_at_zero and self._projection is Projection.OFF and self._merge_mode is not MergeMode.EQUAL
-
-    @property
-    def _needs_gradient(self) -> bool:
-        # A second backward pass into .grad would pass the hooks of DistributedDataParallel, whose reducer then takes
-        # parameters that only the anchors reach for used by the task, and fails in the next step.
-        return self.config.weighs_gradients or _distributed.world_size() > 1
 
     @property
     def _frequency_scale(self) -> float:
@@ -253,22 +266,8 @@ class RetentionConstraint:
             )
 
     def _apply_separately(self, step: int, loss: Tensor, parameters: Sequence[nn.Parameter]) -> StepReport:
-        several = _distributed.world_size() > 1
         scale = self._loss_scale
-        retention: list[Tensor | None] = list(
-            torch.autograd.grad(
-                loss,
-                parameters,
-                grad_outputs=scale.to(loss, copy=True),
-                allow_unused=True,
-                # Every process must average the same list, whichever parameters its own anchors reached.
-                materialize_grads=several,
-            )
-        )
-        if all(r is None for r in retention):
-            raise RetentionError(UNREACHED)
-        if several:
-            _distributed.average_([r for r in retention if r is not None])
+        retention = _gradient(loss, parameters, scale)
         scaled = gradient_products([parameter.grad for parameter in parameters], retention)
         products = GradientProducts(scaled.dot / scale, scaled.task_norm, scaled.retention_norm / scale)
         violation = self.multiplier.averaged(self._raw_violation(step))
@@ -301,7 +300,8 @@ class RetentionConstraint:
         task_norm = _norm_of_grad(parameters) if scaled else torch.zeros_like(self._last_loss)
         weight = retention_weight(self.multiplier.value, self._merge_mode) * self._frequency_scale
         weight = torch.where(torch.isfinite(self._last_loss), weight, 0.0)
-        usable = backward_into_grad_(loss, parameters, weight, self._loss_scale if scaled else None)
+        retention = _gradient(loss, parameters, weight * self._loss_scale)
+        usable = add_(parameters, retention, self._loss_scale if scaled else None)
         return self._finish(self._report(step, retained=True), usable=usable, task_finite=torch.isfinite(task_norm))
 
     def _projects(self, violation: Tensor) -> Tensor:
@@ -363,6 +363,30 @@ def _make_budget(config: ConstraintConfig, total_steps: int | None) -> Budget:
             )
         decay_steps = 0
     return Budget(config.epsilon_start, config.epsilon_end, decay_steps, schedule, EpsilonUnits(config.epsilon_units))
+
+
+def _gradient(loss: Tensor, parameters: Sequence[nn.Parameter], factor: Tensor) -> list[Gradient]:
+    """Return the gradient of `factor·loss`, averaged over processes.
+
+    Not by `backward()`: that would run Python inside the pass for every gradient to be looked at, and pass the hooks of
+    DistributedDataParallel, whose reducer takes parameters that only the anchors reach for used by the task.
+    """
+    several = _distributed.world_size() > 1
+    found: list[Gradient] = list(
+        torch.autograd.grad(
+            loss,
+            list(parameters),
+            grad_outputs=factor.to(loss, copy=True),
+            allow_unused=True,
+            # Every process must average the same list, whichever parameters its own anchors reached.
+            materialize_grads=several,
+        )
+    )
+    if all(gradient is None for gradient in found):
+        raise RetentionError(UNREACHED)
+    if several:
+        _distributed.average_([gradient for gradient in found if gradient is not None])
+    return found
 
 
 def _averaged(loss: Tensor) -> Tensor:

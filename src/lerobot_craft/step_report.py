@@ -19,7 +19,7 @@ class StepReport(NamedTuple):
         multiplier: λ as it weighed r in this step.
         violation: The (averaged) violation that drove λ, in the units ε was configured in.
         violated: Whether that is above 0.
-        dot: g·r. NaN on the cheap path, which has no r; so are the next three.
+        dot: g·r. NaN on the cheap path, which does not measure it; so are the next three.
         cosine: Cosine between g and r.
         task_norm: ‖g‖ before the merge.
         retention_norm: ‖r‖.

@@ -14,6 +14,8 @@ from tests._command import Outcome, craft
 from tests._problem import Problem
 from tests.training._asserts import assert_same_checkpoint
 
+from lerobot_craft.anchors import AnchorBatch, AnchorBatches
+from lerobot_craft.errors import CacheError
 from lerobot_craft.training import _loop
 
 L2SP = {"craft__retention_mode": "l2sp", "craft__retention_freq": 1, "steps": 6, "save_freq": 2, "log_freq": 1}
@@ -120,6 +122,37 @@ def test_nan_in_the_task_loss_stops_the_run(problem: Problem, tmp_path: Path, mo
     assert "at step 4" in outcome.text
     assert "Traceback" not in outcome.text
     assert (tmp_path / "run/checkpoints/last").resolve().name == "000002"
+
+
+@pytest.mark.parametrize("broken", [3, 4])
+def test_anchors_that_cannot_be_read_cost_no_step_before_theirs(
+    problem: Problem, act_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: int
+) -> None:
+    """Of three steps with a batch each, the fourth batch is prepared at the end of the run and never needed."""
+    taken = 0
+    batch_at = AnchorBatches.batch_at
+
+    def fails(self: AnchorBatches, position: int) -> AnchorBatch:
+        nonlocal taken
+        number = position // self.global_batch + 1
+        taken = max(taken, number)
+        if number >= broken:
+            raise CacheError("this shard was lost")
+        return batch_at(self, position)
+
+    monkeypatch.setattr(AnchorBatches, "batch_at", fails)
+    settings = {"craft__retention_mode": "action", "craft__retention_freq": 1, "craft__initial_lambda": 1.0}
+    settings |= {"craft__epsilon_units": "raw", "craft__held_out_anchors": 0.0, "steps": 3, "save_freq": 2}
+    output = tmp_path / "run"
+    outcome = craft(["train", *problem.flags(output, craft__anchor_cache_dir=act_cache, **settings)])
+    assert "Traceback" not in outcome.text
+    assert taken == broken
+    done = (output / "checkpoints/last").resolve().name
+    if broken == 4:
+        assert (outcome.code, done) == (0, "000003"), outcome.text
+        return
+    assert (outcome.code, done) == (2, "000002"), outcome.text
+    assert "this shard was lost" in outcome.text
 
 
 def test_interrupt_saves_and_ends_cleanly(problem: Problem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -154,9 +154,13 @@ class AnchorBatches:
     ) -> None:
         self.close()
 
-    def state_dict(self) -> dict[str, Any]:
-        """Return the position of what was consumed, whatever was decoded ahead; the same on every rank."""
-        epoch, position = divmod(self._consumed, len(self.indices))
+    def state_dict(self, *, unused: int = 0) -> dict[str, Any]:
+        """Return the position of what was consumed, whatever was decoded ahead; the same on every rank.
+
+        Args:
+            unused: How many of the batches taken do not count as consumed: to be given out again.
+        """
+        epoch, position = divmod(self._consumed - unused * self.global_batch, len(self.indices))
         return {"epoch": epoch, "position": position, "order": self._order_name()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from lerobot_craft.dual import Reference
 from lerobot_craft.errors import CraftError
+from lerobot_craft.retention._protocol import PreparingTerm
 
 
 class ReferencedTerm(Protocol):
@@ -75,6 +76,12 @@ class CombinedRetention:
         loss = torch.stack(parts).sum()
         self.metrics["retention_loss"] = loss.detach()
         return loss
+
+    def look_ahead(self) -> None:
+        """Let the terms that can prepare their next anchors."""
+        for term in self._terms.values():
+            if isinstance(term, PreparingTerm):
+                term.look_ahead()
 
     def reference(self) -> Reference:
         """Return floor 0 and the sum of weights, or the weighted sums of both when not relative."""

@@ -14,6 +14,7 @@ from lerobot_craft.anchors import AnchorBatches
 from lerobot_craft.dual import Reference
 from lerobot_craft.errors import CraftError
 from lerobot_craft.retention._hidden_loss import HIDDEN_LOSSES, HiddenLoss, hidden_loss
+from lerobot_craft.retention._prepared import PreparedBatches
 from lerobot_craft.retention._preprocess import Preprocess, prepare
 
 type Features = Callable[[dict[str, Any]], Tensor]
@@ -61,10 +62,10 @@ class HiddenRetention:
             raise CraftError(f"`batches` got a cache of {', '.join(batches.source.kinds)}, expected hidden or feature.")
         self._target = names[0]
         self._features = features
-        self._batches = batches
+        self._anchors = PreparedBatches(
+            batches, lambda batch: prepare(batch, preprocess, through={}, beside={}, device=device)
+        )
         self._loss: HiddenLoss = loss
-        self._preprocess = preprocess
-        self._device = device
         spread = batches.source.statistics(self._target).scale(loss)
         self._scale = spread if relative else None
         self._reference = Reference(0.0, 1.0 if relative else float(spread.mean()))
@@ -72,8 +73,7 @@ class HiddenRetention:
 
     def __call__(self) -> Tensor:
         """Return the loss on the next anchors, with a gradient to the student."""
-        batch = next(self._batches)
-        frames = prepare(batch, self._preprocess, through={}, beside={}, device=self._device)
+        _, batch, frames = next(self._anchors)
         student = self._features(frames).float()
         # Widened behind the copy: pinned memory then goes over without the host waiting for it.
         target = batch.targets[self._target].to(student.device, non_blocking=True).float()
@@ -90,17 +90,21 @@ class HiddenRetention:
         }
         return loss
 
+    def look_ahead(self) -> None:
+        """Prepare the next anchors now."""
+        self._anchors.look_ahead()
+
     def reference(self) -> Reference:
         """Return floor 0, and 1 for a relative loss or the teacher's mean spread for a raw one."""
         return self._reference
 
     def state_dict(self) -> dict[str, Any]:
         """Return the position among the anchors."""
-        return {"batches": self._batches.state_dict()}
+        return {"batches": self._anchors.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from a saved position."""
-        self._batches.load_state_dict(state["batches"])
+        self._anchors.load_state_dict(state["batches"])
 
 
 def _as_long_as(student: Tensor, target: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:

@@ -28,6 +28,7 @@ from torch import Tensor
 from lerobot_craft.anchors import AnchorBatch, AnchorBatches, derive_seed, shuffled
 from lerobot_craft.dual import Reference
 from lerobot_craft.errors import CraftError
+from lerobot_craft.retention._prepared import PreparedBatches
 from lerobot_craft.retention._preprocess import Preprocess, prepare
 
 type PolicyLoss = Callable[[dict[str, Any], int], Tensor]
@@ -76,6 +77,7 @@ class OwnLossRetention(ABC):
             raise CraftError(f"`batches` got a cache of {', '.join(batches.source.kinds)}, expected {self.kind}.")
         self._policy_loss = policy_loss
         self._batches = batches
+        self._anchors = PreparedBatches(batches, lambda batch: self._prepared(batch, batch.targets))
         self._preprocess = preprocess
         self._device = device
         self._seed = seed
@@ -95,9 +97,8 @@ class OwnLossRetention(ABC):
 
     def __call__(self) -> Tensor:
         """Return the loss on the next anchors, with a gradient to the student."""
-        position = self._batches.position
-        batch = next(self._batches)
-        loss = self._loss(batch, batch.targets, position)
+        position, _, data = next(self._anchors)
+        loss = self._loss(data, position)
         if self._floors and self._reference is not None:
             own = self._floors[position // self._batches.global_batch % len(self._floors)]
             loss = loss - own + self._reference.floor
@@ -106,17 +107,17 @@ class OwnLossRetention(ABC):
 
     def next_batch(self) -> dict[str, Any]:
         """Return the next anchors, preprocessed and labelled, for a loss that is taken elsewhere."""
-        batch = next(self._batches)
-        return self._prepared(batch, batch.targets)
+        return next(self._anchors).data
+
+    def look_ahead(self) -> None:
+        """Prepare the next anchors now."""
+        self._anchors.look_ahead()
 
     def _prepared(self, batch: AnchorBatch, targets: Mapping[str, Tensor]) -> dict[str, Any]:
         through, beside = self.through(targets), self.beside(targets)
         return prepare(batch, self._preprocess, through=through, beside=beside, device=self._device)
 
-    def _loss(
-        self, batch: AnchorBatch, targets: Mapping[str, Tensor], position: int, *, shifted: bool = False
-    ) -> Tensor:
-        data = self._prepared(batch, targets)
+    def _loss(self, data: dict[str, Any], position: int, *, shifted: bool = False) -> Tensor:
         period = self._batches.period
         place = position if period is None else position % (period * self._batches.global_batch)
         # The rank's own place in the order, so that no two ranks draw the same noise.
@@ -159,12 +160,12 @@ class OwnLossRetention(ABC):
         for step in range(steps):
             position = step * self._batches.global_batch
             batch = self._batches.batch_at(position)
-            own.append(self._loss(batch, batch.targets, position))
+            own.append(self._loss(self._prepared(batch, batch.targets), position))
             if step < self._reference_batches:
                 strangers = self._batches.source.targets(partner[batch.indices.numpy()].tolist())
-                others.append(self._loss(batch, strangers, position))
+                others.append(self._loss(self._prepared(batch, strangers), position))
                 if "action" in self.through(batch.targets):
-                    moved.append(self._loss(batch, batch.targets, position, shifted=True))
+                    moved.append(self._loss(self._prepared(batch, batch.targets), position, shifted=True))
         floors = torch.stack(own)
         floor = self._averaged(floors.mean())
         beside_own = floors[: len(others)].mean()
@@ -195,11 +196,11 @@ class OwnLossRetention(ABC):
     def state_dict(self) -> dict[str, Any]:
         """Return the position among the anchors and the reference, if it was measured."""
         saved = None if self._reference is None else dict(self._reference._asdict(), floors=list(self._floors))
-        return {"batches": self._batches.state_dict(), "reference": saved}
+        return {"batches": self._anchors.state_dict(), "reference": saved}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from a saved position, with the teacher's reference of then."""
-        self._batches.load_state_dict(state["batches"])
+        self._anchors.load_state_dict(state["batches"])
         saved = state["reference"]
         self._reference = None if saved is None else Reference(saved["floor"], saved["scale"])
         self._floors = [] if saved is None else list(saved["floors"])

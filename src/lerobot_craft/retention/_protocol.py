@@ -34,6 +34,15 @@ class StatefulTerm(Protocol):
 
 
 @runtime_checkable
+class PreparingTerm(Protocol):
+    """A term that can prepare its next anchors before they are needed: `RetentionConstraint.look_ahead` asks it to."""
+
+    def look_ahead(self) -> None:
+        """Do for the next call what needs no parameters; what goes wrong is raised by that call."""
+        ...
+
+
+@runtime_checkable
 class ReferencedTerm(Protocol):
     """A term that knows the floor and the scale of its own loss, for a budget in relative units."""
 

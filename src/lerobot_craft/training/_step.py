@@ -50,6 +50,7 @@ def train_step(
     1. The task loss is computed and backpropagated.
     2. The constraint adds what retention asks for to the gradient; in one pass with the first where that is the same.
     3. The gradient is clipped, the optimizer and the schedule step.
+    4. The next step's anchors are prepared while the device is still at work.
 
     Args:
         run: The run.
@@ -87,6 +88,9 @@ def train_step(
     model = run.accelerator.unwrap_model(run.policy, keep_fp32_wrapper=True)
     if _compat.has_method(model, "update"):
         model.update()
+    if constraint is not None:
+        # Reading results waits for the device; until then the host has time for the next step's anchors.
+        constraint.look_ahead(step + 1)
     result = StepResult(
         loss=loss.item(),
         grad_norm=grad_norm.item(),
