@@ -110,8 +110,8 @@ def data(run: Any, cache: Path, device: str, tiny: bool) -> dict[str, Any]:  # n
                     waits[name]["step"].append(clock(device) - began)
             waits[name]["loader"] += batches.seconds[warm:]
             if loop.retention is not None:
-                waits[name]["anchors"] += loop.retention.term._batches.seconds[-steps:]
-                loop.retention.term._batches.close()
+                waits[name]["anchors"] += loop.retention.term._anchors._batches.seconds[-steps:]
+                loop.retention.term._anchors._batches.close()
     return {
         name: {f"{part}_ms": 1000 * statistics.median(values) for part, values in parts.items() if values}
         for name, parts in waits.items()
@@ -188,7 +188,7 @@ def profile(run: Any, cache: Path, device: str) -> dict[str, Any]:  # noqa: ANN4
             "longest_ms": {name[:80]: busy[name][0] / 1000 for name in longest},
         }
         if loop.retention is not None:
-            loop.retention.term._batches.close()
+            loop.retention.term._anchors._batches.close()
     return found
 
 

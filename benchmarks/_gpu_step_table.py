@@ -16,13 +16,14 @@ EVERY, ANCHORS = (1, 2, 3, 5, 10), (1, 2, 4, 8, 16)
 
 INTRODUCTION = """## A full-size policy
 
-`python benchmarks/gpu_step.py --device cuda`: one optimizer step of `lerobot-craft train` (the run, the loop's step,
-the anchors and their preprocessing are the command's own; weights are random), two cameras of 224×224, 64 text and
-128 action tokens, AdamW. One step of every row a round, in turn; seconds are the median, *plain* is the same step
-with CRaFT off, and ratios are taken within a round. *Floor* is plain plus the forward and backward pass of a batch of
-anchors that is ready on the device, and nothing else. *Separate gradient* is what projection or a bound on the
-retention step needs; the other rows of ours send λ·L_ret straight into `.grad`. *One pass*: the anchors are further
-rows of the task batch. *Naive* is clone, zero, backward, clone, list arithmetic."""
+`python benchmarks/gpu_step.py --device cuda`: optimizer steps of `lerobot-craft train` (the run, the loop's step, the
+anchors and their preprocessing are the command's own; weights are random), two cameras of 224×224, 64 text and 128
+action tokens, AdamW. In a round every row takes its turn with three steps, or one cycle of K; where anchors are read
+ahead, behind another step that does not count. Medians and quartiles are over rounds, ratios are taken within a round.
+*Plain* is the same step with CRaFT off. *Floor* is plain plus the forward and backward pass of a batch of anchors that
+is ready on the device, and nothing else. *Separate gradient* is what projection or a bound on the retention step needs;
+the other rows of ours add λ·r as it is. *One pass*: the anchors are further rows of the task batch. *Naive* is clone,
+zero, backward, clone, list arithmetic."""
 
 
 def table(figures: dict[str, Any]) -> str:
@@ -59,28 +60,23 @@ def _steps(title: str, entry: dict[str, Any]) -> str:
         f"{entry['batch']} and as many anchors unless the row says otherwise; one copy of the gradients "
         f"{entry['gradient_gb']:.1f} GB, in front of the tap {entry['gradient_in_front_gb']:.1f} GB.",
         "",
-        "| step | seconds | quartiles | / plain | / floor | peak GB | above plain |",
-        "|---|---|---|---|---|---|---|",
+        "| step | seconds | / plain | / floor | peak GB | above plain |",
+        "|---|---|---|---|---|---|",
     ]
     rows = entry["rows"]
     plain = next(iter(rows.values()))
     for name, row in rows.items():
-        floor = _floor_of(name, rows)
-        over = f"{row['seconds'] / floor['seconds']:.3f}" if floor is not None else ""
-        low, high = row["quartiles"]
+        over = _with_quartiles(row, "over_floor") if "over_floor" in row else ""
         lines.append(
-            f"| {name} | {row['seconds']:.3f} | {low:.3f} to {high:.3f} | {row['ratio']:.3f} | {over} | "
+            f"| {name} | {_with_quartiles(row, 'seconds', 'quartiles')} | {_with_quartiles(row, 'ratio')} | {over} | "
             f"{row['peak_gb']:.1f} | {row['peak_gb'] - plain['peak_gb']:+.1f} |"
         )
     return "\n".join(lines)
 
 
-def _floor_of(name: str, rows: dict[str, Any]) -> dict[str, Any] | None:
-    """Return the floor with the same mode and as many anchors; None where there is none."""
-    fewer = any(mark in name for mark in ("1 anchor", "2 anchors", "K=5"))
-    mode = name.split("`")[1] if "`" in name else None
-    floor: dict[str, Any] | None = None if fewer or mode is None else rows.get(f"floor, `{mode}`")
-    return floor
+def _with_quartiles(row: dict[str, Any], name: str, quartiles: str | None = None) -> str:
+    low, high = row[quartiles or f"{name}_quartiles"]
+    return f"{row[name]:.3f} ({low:.3f} to {high:.3f})"
 
 
 def _growth(entry: dict[str, Any]) -> str:

@@ -2,12 +2,11 @@
 """The steps that `gpu_step.py` compares, on one run: real ones, the floor under them, and the naive arithmetic."""
 
 import contextlib
-import functools
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 from unittest import mock
 
 import torch
@@ -21,6 +20,10 @@ FIXED = {
     "epsilon_schedule": "constant",
     "held_out_anchors": 0.0,
 }
+# Longer than a batch of anchors takes to decode.
+_QUIET_S = 0.03
+# Timed of each variant in a round.
+_STEPS = 3
 # Projection needs the retention gradient by itself, as the bound of `preset("craft")` does.
 SEPARATE = {**FIXED, "use_grad_projection": True, "projection": "always"}
 
@@ -38,8 +41,8 @@ class Variant:
         separate: Whether the retention gradient is had by itself.
         together: Whether anchors are further rows of the task batch.
         ready: Whether anchors are decoded before the run, so that no thread reads ahead beside it.
-        whole: Whether λ·r exists as a whole and is added in few calls: `blind` cleans it of non-finite entries unseen,
-            as the hooks do one parameter at a time; `asked` waits for the device to say whether there are any.
+        ahead: Whether the next step's anchors are prepared at the end of a step, while the device is still at work.
+        hooked: Whether λ·r goes to `.grad` through a hook on every parameter and never exists as a whole.
         cache: Its anchors, where they are not those of all rows.
     """
 
@@ -51,7 +54,8 @@ class Variant:
     separate: bool = False
     together: bool = False
     ready: bool = False
-    whole: Literal["", "blind", "asked"] = ""
+    ahead: bool = True
+    hooked: bool = False
     cache: Path | None = None
 
 
@@ -71,6 +75,9 @@ class Floor:
         self._model = model
         self._loss = loss
 
+    def look_ahead(self, step: int) -> None:
+        """Do nothing: the batch is ready."""
+
     def apply_(self, step: int, *, statistics: bool) -> None:
         """Add the gradient of the loss to `.grad`."""
         from lerobot_craft.taps import eval_mode
@@ -85,6 +92,9 @@ class Naive:
     def __init__(self, run: Any, term: Callable[[], Tensor]) -> None:  # noqa: ANN401
         self._run = run
         self._term = term
+
+    def look_ahead(self, step: int) -> None:
+        """Do nothing: anchors are prepared when they are needed."""
 
     def apply_(self, step: int, *, statistics: bool) -> None:
         """Write the merged gradient to `.grad`."""
@@ -127,27 +137,26 @@ class Ready:
         return getattr(self._batches, name)
 
 
-def add_whole_(
-    loss: Tensor, parameters: Sequence[nn.Parameter], weight: Tensor, loss_scale: Tensor | None, *, blind: bool
-) -> Tensor:
-    """Do what `backward_into_grad_` does without a hook on every parameter: fewer calls, and a whole copy of r."""
+def hooked_gradient(loss: Tensor, parameters: Sequence[nn.Parameter], factor: Tensor) -> list[Tensor]:
+    """Clean r and add it to `.grad` inside the backward pass, so that it never exists as a whole; return the sums."""
     from lerobot_craft.surgery._merge import zero_nonfinite
 
-    if loss_scale is not None:
-        raise RuntimeError("This variant knows no loss scale.")
-    found = torch.autograd.grad(loss, parameters, grad_outputs=weight.to(loss, copy=True), allow_unused=True)
-    pairs = [(p.grad, r) for p, r in zip(parameters, found, strict=True) if p.grad is not None and r is not None]
-    groups: dict[torch.dtype, list[tuple[Tensor, Tensor]]] = {}
-    for g, r in pairs:
-        groups.setdefault(r.dtype, []).append((g, r))
-    norms = [n for group in groups.values() for n in torch._foreach_norm([r for _, r in group], 2.0, torch.float32)]
-    finite = torch.isfinite(torch.stack(norms)).all()
-    for group in groups.values():
-        gradients = [r for _, r in group]
-        if blind or not finite:
-            gradients = [zero_nonfinite(r) for r in gradients]
-        torch._foreach_add_([g for g, _ in group], gradients)
-    return finite
+    sums: list[Tensor] = []
+
+    def clean(gradient: Tensor) -> Tensor:
+        sums.append(gradient.sum(dtype=torch.float32))
+        return zero_nonfinite(gradient)
+
+    handles = [parameter.register_hook(clean) for parameter in parameters]
+    torch.autograd.backward(loss, factor.to(loss, copy=True), inputs=list(parameters))
+    for handle in handles:
+        handle.remove()
+    return sums
+
+
+def all_finite(parameters: Sequence[nn.Parameter], sums: list[Tensor], scale: None = None) -> Tensor:
+    """Tell whether the gradient was finite, which is in `.grad` by now."""
+    return torch.isfinite(torch.stack(sums)).all()
 
 
 def make_loop(run: Any, variant: Variant, cache: Path) -> Any:  # noqa: ANN401
@@ -168,8 +177,8 @@ def make_loop(run: Any, variant: Variant, cache: Path) -> Any:  # noqa: ANN401
         run.cache = open_cache(variant.cache or cache)
     loop = _make_loop(run, ())
     if loop.retention is not None:
-        batches = loop.retention.term._batches
-        loop.retention.term._batches = Waited(Ready(batches) if variant.ready else batches)
+        anchors = loop.retention.term._anchors
+        anchors._batches = Waited(Ready(anchors._batches) if variant.ready else anchors._batches)
     return loop
 
 
@@ -186,9 +195,10 @@ def make_step(run: Any, variant: Variant, cache: Path, batch: dict[str, Any]) ->
         constraint = Floor(run.model, ready_loss(loop.retention.term))
     elif variant.kind == "naive":
         constraint = Naive(run, loop.retention.term)
-
-    add = functools.partial(add_whole_, blind=variant.whole == "blind")
-    changed = mock.patch("lerobot_craft.constraint.backward_into_grad_", add) if variant.whole else None
+    elif not variant.ahead:
+        constraint.look_ahead = lambda step: None
+    hooked = {"_gradient": hooked_gradient, "add_": all_finite}
+    changed = mock.patch.multiple("lerobot_craft.constraint", **hooked) if variant.hooked else None
 
     def step(number: int) -> None:
         with changed or contextlib.nullcontext():
@@ -201,16 +211,13 @@ def ready_loss(term: Any) -> Callable[[], Tensor]:  # noqa: ANN401
     """Return the term's loss on one anchor batch that was prepared before."""
     from lerobot_craft.retention import HiddenRetention
     from lerobot_craft.retention._hidden_loss import hidden_loss
-    from lerobot_craft.retention._preprocess import prepare
 
-    batch = next(term._batches)
+    _, batch, data = next(term._anchors)
     if isinstance(term, HiddenRetention):
-        frames = prepare(batch, term._preprocess, through={}, beside={}, device=None)
+        frames = data
         with torch.no_grad():
             target = batch.targets[term._target].to(term._features(frames).device, torch.float32)
         return lambda: hidden_loss(term._features(frames).float(), target, "mse")
-    through, beside = term.through(batch.targets), term.beside(batch.targets)
-    data = prepare(batch, term._preprocess, through=through, beside=beside, device=None)
     return lambda: term._policy_loss(dict(data), 0)
 
 
@@ -231,7 +238,10 @@ def measure(
     rounds: int,
     after_round: Callable[[dict[str, Timed]], None],
 ) -> None:
-    """Time the variants in turn, one cycle of `every` steps each a round, on one task batch.
+    """Time the variants in turn, a few steps or one cycle of `every` each a round, on one task batch.
+
+    What a step with anchors leaves to the thread that reads ahead falls on the next step of a run, and must not fall on
+    the next variant: such steps are timed behind another of their kind, and all wait before they begin.
 
     Args:
         run: The run they share, weights and all.
@@ -247,21 +257,26 @@ def measure(
     found = {variant.name: Timed() for variant in variants}
     for turn in range(-warm, rounds):
         for variant, (step, loop) in made.items():
+            time.sleep(_QUIET_S)
+            if variant.kind == "ours" and variant.every == 1:
+                step(1)
             began = clock(device)
             peak = 0
-            for number in range(1, variant.every + 1):
+            # A round that does not count need not last.
+            steps = max(variant.every, _STEPS if turn >= 0 else 1)
+            for number in range(1, steps + 1):
                 step(number)
                 # The step itself resets the peak at its start.
                 peak = max(peak, torch.cuda.max_memory_allocated() if device == "cuda" else 0)
-            seconds = (clock(device) - began) / variant.every
+            seconds = (clock(device) - began) / steps
             if turn >= 0:
                 timed = found[variant.name]
                 timed.seconds.append(seconds)
                 timed.peak = max(timed.peak, peak)
                 if loop.retention is not None and variant.kind == "ours":
-                    timed.waited.append(loop.retention.term._batches.seconds[-1])
+                    timed.waited.append(loop.retention.term._anchors._batches.seconds[-1])
         if turn >= 0:
             after_round(found)
     for _, loop in made.values():
         if loop.retention is not None:
-            loop.retention.term._batches.close()
+            loop.retention.term._anchors._batches.close()

@@ -6,7 +6,7 @@
     python benchmarks/gpu_step.py --table gpu_step.json                   Markdown of an earlier run
 
 Runs, loops and steps are built by the functions behind `lerobot-craft train`; weights are random. Every variant does
-one step (or one cycle of K steps) a round, so that a ratio compares neighbours in time. The file is written after every
+a few steps (or one cycle of K) a round, so that a ratio compares neighbours in time. The file is written after every
 round: a run that is cut off leaves what it has.
 """
 
@@ -38,19 +38,20 @@ TOGETHER = replace(TOKENS, name="ours, `token_ce`, one pass", together=True)
 ONE = replace(TOGETHER, name="ours, `token_ce`, one pass, 1 anchor", anchors=1)
 # A quarter of the task batch, as `preset=craft` has it.
 DEFAULT = replace(TOGETHER, name="ours, `token_ce`, one pass, 2 anchors", anchors=2)
+PRESET = replace(DEFAULT, name="`preset=craft`: `action`, one pass, 2 anchors", mode="action")
 NAIVE = Variant("naive arithmetic, `hidden`", "naive")
-# What keeps two passes above their floor: the anchors' decoding beside the step, the hooks, the cleaning.
+# What keeps two passes above their floor: the anchors' preparation and their decoding beside the step.
 TAKEN_APART = (
-    replace(HIDDEN, name="ours, `hidden`, decoded before", ready=True),
-    replace(HIDDEN, name="`hidden`, r whole, cleaned unseen", whole="blind"),
-    replace(HIDDEN, name="`hidden`, r whole, cleaned where needed", whole="asked"),
-    replace(HIDDEN, name="`hidden`, r whole, cleaned where needed, decoded before", whole="asked", ready=True),
+    replace(HIDDEN, name="`hidden`, anchors prepared when needed", ahead=False),
+    replace(HIDDEN, name="`hidden`, anchors decoded before", ready=True),
+    replace(DEFAULT, name="`token_ce`, one pass, 2 anchors prepared when needed", ahead=False),
 )
 ROWS = {
     "bf16": (
         PLAIN,
         Variant("floor, `hidden`", "floor"),
         HIDDEN,
+        replace(HIDDEN, name="`hidden`, by hooks on the parameters", hooked=True),
         replace(HIDDEN, name="ours, `hidden`, separate gradient", separate=True),
         NAIVE,
         Variant("floor, `token_ce`", "floor", "token_ce"),
@@ -60,9 +61,9 @@ ROWS = {
         TOGETHER,
         ONE,
         DEFAULT,
+        PRESET,
         replace(HIDDEN, name="ours, `hidden`, 2 anchors", anchors=2),
         replace(HIDDEN, name="ours, `hidden`, 1 anchor", anchors=1),
-        replace(TOKENS, name="ours, `token_ce`, 1 anchor", anchors=1),
         replace(HIDDEN, name="ours, `hidden`, K=5", every=5),
         replace(TOKENS, name="ours, `token_ce`, K=5", every=5),
         *TAKEN_APART,
@@ -83,8 +84,8 @@ ROWS = {
         Variant("ours, `action`, K=5", mode="action", every=5),
     ),
 }
-ROWS["fp32"] = (*ROWS["bf16"][:12], ROWS["bf16"][15])
-ROWS["lora"] = (*ROWS["bf16"][:5], TOKENS, ONE, DEFAULT)
+ROWS["fp32"] = (*ROWS["bf16"][:13], ROWS["bf16"][16])
+ROWS["lora"] = (*ROWS["bf16"][:3], *ROWS["bf16"][4:6], TOKENS, ONE, DEFAULT)
 PARTS = ("bf16", "data", "syncs", "profile", "a9", "fp32", "checkpointing", "lora", "smolvla", "growth")
 COUNTS = (100, 1000, 10_000)
 TARGETS = r".*language_model\.layers.*\.(q|k|v|o|gate|up|down)_proj"
@@ -207,16 +208,14 @@ def time_rows(
         done = len(found[PLAIN.name].seconds)
         session.say(f"{name}: round {done}, plain {found[PLAIN.name].seconds[-1]:.3f} s")
 
-    warm = 1 if session.tiny else 2
-    measure(run, variants, cache, session.device, warm=warm, rounds=session.rounds, after_round=after_round)
+    measure(run, variants, cache, session.device, warm=1, rounds=session.rounds, after_round=after_round)
 
 
 def summary(found: dict[str, Timed]) -> dict[str, Any]:
-    """Return medians and quartiles, and ratios to the plain step of the same round."""
-    plain = found[PLAIN.name].seconds
+    """Return medians and quartiles, and ratios to the plain step and to the floor of the same round."""
     rows = {}
     for name, timed in found.items():
-        ratios = [seconds / base for seconds, base in zip(timed.seconds, plain, strict=False)]
+        ratios = ratios_to(found[PLAIN.name], timed)
         rows[name] = {
             "seconds": statistics.median(timed.seconds),
             "quartiles": quartiles(timed.seconds),
@@ -225,7 +224,21 @@ def summary(found: dict[str, Timed]) -> dict[str, Any]:
             "peak_gb": timed.peak / 1e9,
             "anchor_wait_ms": 1000 * statistics.median(timed.waited) if timed.waited else None,
         }
+        if (floor := floor_of(name)) in found:
+            over = ratios_to(found[floor], timed)
+            rows[name] |= {"over_floor": statistics.median(over), "over_floor_quartiles": quartiles(over)}
     return rows
+
+
+def ratios_to(base: Timed, timed: Timed) -> list[float]:
+    """Return the ratios of two rows' seconds, round by round."""
+    return [seconds / below for seconds, below in zip(timed.seconds, base.seconds, strict=False)]
+
+
+def floor_of(name: str) -> str | None:
+    """Return the floor with a row's mode and as many anchors; None where there is none."""
+    fewer = any(mark in name for mark in ("1 anchor", "2 anchors", "K=5"))
+    return None if fewer or "`" not in name else f"floor, `{name.split('`')[1]}`"
 
 
 def quartiles(values: list[float]) -> list[float]:
