@@ -38,7 +38,7 @@ class Method:
     title: str
     flags: tuple[str, ...]
     anchors: str | None = None
-    share: int = 1
+    share: float = 1
 
 
 # In the order in which they are worth having, should the time run out.
@@ -71,6 +71,8 @@ METHODS: dict[str, Method] = {
         ),
         OLD_CACHE,
     ),
+    # As many anchors as frames.
+    "action_full": Method("action, λ = 1, 64 anchors", ("--craft.preset=lwf",), OLD_CACHE, share=0.5),
 }
 # Weight interpolation between the teacher and this method's result.
 MERGED_METHOD = "plain"
@@ -81,7 +83,7 @@ def titles() -> dict[str, str]:
     """Return the title of every row of the table, in its order."""
     merged = {f"merge_{alpha:.1f}": f"merge of teacher and plain, α = {alpha:.1f}" for alpha in ALPHAS}
     order = (
-        *("plain_lerobot", "plain", "hidden", "hidden_frozen", "hidden_action", "action", "action_few"),
+        *("plain_lerobot", "plain", "hidden", "hidden_frozen", "hidden_action", "action_full", "action", "action_few"),
         *("craft", "budget", "budget_few", "replay", "prompts", "lora"),
     )
     return {"teacher": "teacher, before", **{name: METHODS[name].title for name in order}, **merged}
@@ -163,7 +165,7 @@ def method_words(plan: Plan, seed: int, name: str) -> list[str]:
     words += ["--policy.push_to_hub=false", f"--policy.device={plan.device}", *method.flags]
     if method.anchors is not None:
         words.append(f"--craft.anchor_cache_dir={plan.cache(seed, method.anchors)}")
-        words.append(f"--craft.anchor_batch_size={plan.anchor_batch // method.share}")
+        words.append(f"--craft.anchor_batch_size={round(plan.anchor_batch / method.share)}")
     return [*words, *_run_words(plan, seed, name, "new", plan.steps, plan.batch)]
 
 

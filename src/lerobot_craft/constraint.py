@@ -112,7 +112,7 @@ class RetentionConstraint:
             step: The optimizer step, counted from 0 or 1 as the loop does; retention runs where `retention_freq`
                 divides it.
             statistics: Measure dot product, cosine and norms in this step even where the method does not need them,
-                at the price of one separate retention gradient.
+                at the price of passes over both gradients.
 
         Returns:
             What happened, on the device.

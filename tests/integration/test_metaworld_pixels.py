@@ -117,7 +117,7 @@ def test_tables_say_what_the_results_hold() -> None:
     assert figure(results).count("<rect") == 1 + 2 * 3
 
 
-@pytest.mark.parametrize(("name", "shown"), [("pixels", 3), ("pixels_small", 2)])
+@pytest.mark.parametrize(("name", "shown"), [("pixels", 3), ("pixels_small", 2), ("pixels_anchors", 3)])
 def test_the_page_has_the_tables_of_the_results(name: str, shown: int) -> None:
     from _pixels_page import figure, tables
 
