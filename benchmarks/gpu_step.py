@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a retention step costs on a full-size policy: time, memory, waiting for data, and how each of these grows.
 
-    python benchmarks/gpu_step.py --device cuda --json gpu_step.json      about 8 minutes on one H200
+    python benchmarks/gpu_step.py --device cuda --json gpu_step.json      about 16 minutes on one H200
     python benchmarks/gpu_step.py --tiny --json gpu_step.json             the same code on a CPU, in small
     python benchmarks/gpu_step.py --table gpu_step.json                   Markdown of an earlier run
 
 Runs, loops and steps are built by the functions behind `lerobot-craft train`; weights are random. Every variant does
 a few steps (or one cycle of K) a round, so that a ratio compares neighbours in time. The file is written after every
-round: a run that is cut off leaves what it has.
+round: a run that is cut off leaves what it has, and one that is given the file again adds its parts to those there.
 """
 
 import gc
@@ -293,6 +293,20 @@ def run_parts(session: Session, parts: list[str]) -> None:
             session.attempt(name, lambda name=name: step_part(session, name))
 
 
+def earlier(file: Path | None, here: dict[str, str]) -> dict[str, Any]:
+    """Return the figures of an earlier call on such a machine, to go on with; or none yet."""
+    if file is None or not file.is_file():
+        return {"machine": here}
+    figures: dict[str, Any] = json.loads(file.read_text())
+    if figures["machine"] != here:
+        raise SystemExit(
+            f"`--json={file}` has figures of {figures['machine']}, and this is {here}: they do not belong into one "
+            "table. Give another file."
+        )
+    figures.pop("failed", None)
+    return figures
+
+
 def main() -> None:
     """Measure, or print what was measured."""
     made = parser(__doc__)
@@ -315,7 +329,7 @@ def main() -> None:
         session = Session(
             *(Path(folder), arguments.device, arguments.tiny, arguments.rounds, arguments.json, arguments.deadline_s)
         )
-        session.figures["machine"] = machine(arguments.device)
+        session.figures = earlier(arguments.json, machine(arguments.device))
         run_parts(session, parts)
         print(table(session.figures))
         write_figures(arguments.json, session.figures)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from accelerate.state import AcceleratorState, GradientState, PartialState
 
-from gpu_step import ROWS, Session, run_parts, table
+from gpu_step import ROWS, Session, earlier, run_parts, table
 
 
 @pytest.fixture(autouse=True)
@@ -47,6 +47,15 @@ def test_a_part_that_fails_is_named_and_stops_no_other(tmp_path: Path) -> None:
     figures = json.loads((tmp_path / "figures.json").read_text())
     assert figures == {"failed": {"bf16": "ValueError: no such thing"}, "reached": True}
     assert "`bf16` failed: ValueError: no such thing" in table(figures)
+
+
+def test_a_second_call_adds_to_the_file_of_the_first_on_the_same_kind_of_machine(tmp_path: Path) -> None:
+    file, here = tmp_path / "figures.json", {"gpu": "this one"}
+    assert earlier(file, here) == {"machine": here}
+    file.write_text(json.dumps({"machine": here, "bf16": {"rows": {}}, "failed": {"lora": "no time"}}))
+    assert earlier(file, here) == {"machine": here, "bf16": {"rows": {}}}
+    with pytest.raises(SystemExit, match="Give another file"):
+        earlier(file, {"gpu": "another"})
 
 
 @pytest.mark.parametrize("name", ["gpu_step", "gpu_step_again"])
