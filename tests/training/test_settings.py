@@ -115,6 +115,16 @@ def test_yaml_file_with_a_group_and_flags_that_override_it(problem: Problem, tmp
     assert fresh.policy.pretrained_path is None
 
 
+def test_projection_off_can_be_typed_and_written(problem: Problem, tmp_path: Path) -> None:
+    """YAML reads `off` as a truth value, on the command line too."""
+    flags = problem.flags(tmp_path / "run", craft__retention_mode="l2sp")
+    assert parse([*flags, "--craft.projection=off"]).craft.projection == "off"
+    assert parse([*flags, "--craft.projection=always"]).craft.projection == "always"
+    file = tmp_path / "run.yaml"
+    file.write_text("craft:\n  projection: off\n")
+    assert parse([f"--config_path={file}", *flags]).craft.projection == "off"
+
+
 def test_checkpoint_is_readable_by_stock_lerobot(problem: Problem, tmp_path: Path) -> None:
     from lerobot.configs.train import TrainPipelineConfig
     from lerobot.policies.act.modeling_act import ACTPolicy

@@ -17,6 +17,7 @@ import yaml
 
 from lerobot_craft.config import ConstraintConfig
 from lerobot_craft.errors import SettingsError
+from lerobot_craft.surgery import Projection
 from lerobot_craft.training._compat import TRAIN_CONFIG_NAME, TrainPipelineConfig
 
 CRAFT_CONFIG_NAME = "craft_config.json"
@@ -121,6 +122,12 @@ class CraftConfig(ConstraintConfig):
     held_out_anchors: float = 0.1
     trackio_project: str | None = None
     dry_run: bool = False
+
+    def __post_init__(self) -> None:
+        """Take `projection=off` for what it says: YAML, which reads flags and settings files, makes a `False` of it."""
+        if self.projection in (False, "False"):
+            self.projection = Projection.OFF
+        super().__post_init__()
 
     @property
     def mode(self) -> RetentionMode:
