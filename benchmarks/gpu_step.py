@@ -313,7 +313,7 @@ def main() -> None:
     made.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
     made.add_argument("--tiny", action="store_true", help="small policies, few anchors: to try the script")
     made.add_argument("--parts", default=",".join(PARTS), help=f"some of {','.join(PARTS)}")
-    made.add_argument("--rounds", type=int, default=8)
+    made.add_argument("--rounds", type=int, default=5)
     made.add_argument("--deadline_s", type=float, default=1e9, help="start no part after so many seconds")
     made.add_argument("--table", type=Path, metavar="FILE", help="print FILE's figures as Markdown and measure nothing")
     arguments = made.parse_args()

@@ -13,7 +13,7 @@ from lerobot_craft.retention._hidden import Features, HiddenRetention
 from lerobot_craft.retention._hidden_loss import HiddenLoss, hidden_loss
 from lerobot_craft.retention._own_loss import ActionRetention, PolicyLoss, ReplayRetention
 from lerobot_craft.retention._preprocess import Preprocess
-from lerobot_craft.retention._protocol import ReferencedTerm, RetentionTerm, StatefulTerm
+from lerobot_craft.retention._protocol import PreparingTerm, ReferencedTerm, RetentionTerm, StatefulTerm
 from lerobot_craft.retention._tokens import Logits, TokenRetention, token_cross_entropy, topk_divergence
 
 __all__ = [
@@ -26,6 +26,7 @@ __all__ = [
     "HiddenRetention",
     "Logits",
     "PolicyLoss",
+    "PreparingTerm",
     "Preprocess",
     "Reference",
     "ReferencedTerm",

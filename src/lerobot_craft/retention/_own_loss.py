@@ -160,12 +160,13 @@ class OwnLossRetention(ABC):
         for step in range(steps):
             position = step * self._batches.global_batch
             batch = self._batches.batch_at(position)
-            own.append(self._loss(self._prepared(batch, batch.targets), position))
+            data = self._prepared(batch, batch.targets)
+            own.append(self._loss(dict(data), position))
             if step < self._reference_batches:
                 strangers = self._batches.source.targets(partner[batch.indices.numpy()].tolist())
                 others.append(self._loss(self._prepared(batch, strangers), position))
                 if "action" in self.through(batch.targets):
-                    moved.append(self._loss(self._prepared(batch, batch.targets), position, shifted=True))
+                    moved.append(self._loss(dict(data), position, shifted=True))
         floors = torch.stack(own)
         floor = self._averaged(floors.mean())
         beside_own = floors[: len(others)].mean()
